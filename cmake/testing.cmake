@@ -1,0 +1,22 @@
+# caisson_test(<name> SOURCES <file>... LINKS <target>... [LABELS <label>...] [TIMEOUT <s>] [SERIAL])
+# A GoogleTest program, one ctest test a program. Labels choose suites: unit (default), e2e, slow.
+find_package(GTest REQUIRED)
+
+function(caisson_test name)
+  cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE caisson_flags ${arg_LINKS} GTest::gtest GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "CAISSON_BIN_DIR=${CMAKE_BINARY_DIR}/bin;CAISSON_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  if(arg_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()

@@ -1,0 +1,182 @@
+// The guest protocol, as constants: what the server and caisson-guest must agree on to the byte.
+// docs/guest-protocol.md is the specification; this header holds its numbers and names.
+//
+// Freestanding and dependency-free: it is compiled into the guest (musl, no exceptions) and the
+// server alike. A change here is a change of the protocol: raise kProtocolVersion when an older
+// peer would misunderstand it, and keep understanding the version before (DESIGN.md, rule 11).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace caisson::guest {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+// The oldest version that this build still speaks.
+inline constexpr uint32_t kMinProtocolVersion = 1;
+
+// --- Requests -------------------------------------------------------------------------------
+
+// `Authorization: Bearer <token>`: the token of this sandbox, on every request but /v1/hello.
+inline constexpr std::string_view kHeaderAuthorization = "authorization";
+// Decimal fence of the calling owner, on every mutating request. The guest remembers the highest
+// and answers `stale_owner` below it. Absent means 0.
+inline constexpr std::string_view kHeaderFence = "caisson-fence";
+// Milliseconds this call may take, counted from its arrival; absent means kDefaultDeadlineMs.
+// It bounds file and search calls; a command has its own timeout.
+inline constexpr std::string_view kHeaderDeadline = "caisson-deadline-ms";
+// On replies with a raw body: one line of ASCII JSON that describes it.
+inline constexpr std::string_view kHeaderMeta = "caisson-meta";
+
+inline constexpr std::string_view kMediaJson = "application/json";
+inline constexpr std::string_view kMediaBytes = "application/octet-stream";
+// A stream of records, see RecordHeader.
+inline constexpr std::string_view kMediaRecords = "application/vnd.caisson.records";
+
+// --- Paths of the calls -----------------------------------------------------------------------
+
+inline constexpr std::string_view kPathHello = "/v1/hello";
+inline constexpr std::string_view kPathHealth = "/v1/health";
+inline constexpr std::string_view kPathExecs = "/v1/execs";  // /{id}, /{id}/stream|stdin|signal|resize
+inline constexpr std::string_view kPathFileStat = "/v1/files/stat";
+inline constexpr std::string_view kPathFileList = "/v1/files/list";
+inline constexpr std::string_view kPathFileContent = "/v1/files/content";
+inline constexpr std::string_view kPathFileLines = "/v1/files/lines";
+inline constexpr std::string_view kPathFileEdit = "/v1/files/edit";
+inline constexpr std::string_view kPathFileMkdir = "/v1/files/mkdir";
+inline constexpr std::string_view kPathFileMove = "/v1/files/move";
+inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
+inline constexpr std::string_view kPathGlob = "/v1/search/glob";
+inline constexpr std::string_view kPathGrep = "/v1/search/grep";
+inline constexpr std::string_view kPathShutdown = "/v1/shutdown";
+
+// --- Limits -----------------------------------------------------------------------------------
+
+inline constexpr size_t kMaxHeaderBytes = 16 * 1024;
+inline constexpr size_t kMaxJsonBytes = 16 * 1024 * 1024;  // carries command text of megabytes
+inline constexpr size_t kMaxPathBytes = 4096;              // PATH_MAX, terminating NUL included
+inline constexpr size_t kMaxNameBytes = 255;               // NAME_MAX
+inline constexpr size_t kMaxConnections = 64;
+inline constexpr size_t kMaxExecs = 256;        // running at once
+inline constexpr size_t kMaxFinishedExecs = 256;  // kept for late comers; the oldest goes first
+// MAX_ARG_STRLEN of Linux: one argument or environment string, its NUL included. Shell text above
+// it runs from a file; an argv element or an environment value above it is `argument_too_large`.
+inline constexpr size_t kMaxArgBytes = 128 * 1024;
+inline constexpr uint32_t kDefaultDeadlineMs = 30'000;
+inline constexpr uint32_t kMaxDeadlineMs = 600'000;
+inline constexpr size_t kReplayBytes = 256 * 1024;    // output kept per exec for late comers
+inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // payload of one record
+inline constexpr uint32_t kKillGraceMs = 2'000;       // from SIGKILL to giving up on confirmation
+inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
+
+// --- Records ----------------------------------------------------------------------------------
+
+// A record stream is a sequence of records: a 16-byte header, then `length` bytes of payload. All
+// numbers are little-endian. Records are not aligned to HTTP chunks.
+enum class RecordType : uint8_t {
+  kStarted = 1,    // JSON; always first on a stream from offset 0
+  kStdout = 2,     // bytes
+  kStderr = 3,     // bytes
+  kGap = 4,        // JSON {"skipped_bytes", "reason"}: output that was not kept
+  kExit = 5,       // JSON; always last, exactly one
+  kKeepAlive = 6,  // empty; sent after kKeepAliveMs without another record
+};
+inline constexpr uint32_t kKeepAliveMs = 10'000;
+
+struct RecordHeader {
+  RecordType type{};
+  uint32_t length = 0;  // of the payload, at most kMaxRecordBytes
+  // Position of the first payload byte in the exec's output: stdout and stderr bytes counted
+  // together in arrival order, skipped ones included. For other types, the current position.
+  uint64_t offset = 0;
+
+  static constexpr size_t kSize = 16;
+};
+
+// Layout: [0] type, [1..3] zero, [4..7] length, [8..15] offset.
+inline std::array<uint8_t, RecordHeader::kSize> EncodeRecordHeader(const RecordHeader& header) {
+  std::array<uint8_t, RecordHeader::kSize> bytes{};
+  bytes[0] = static_cast<uint8_t>(header.type);
+  for (size_t i = 0; i < 4; i++) bytes[4 + i] = static_cast<uint8_t>(header.length >> (8 * i));
+  for (size_t i = 0; i < 8; i++) bytes[8 + i] = static_cast<uint8_t>(header.offset >> (8 * i));
+  return bytes;
+}
+
+// Nothing if the bytes are not a valid header: unknown type, padding set, length over the limit.
+inline std::optional<RecordHeader> DecodeRecordHeader(
+    const std::array<uint8_t, RecordHeader::kSize>& bytes) {
+  RecordHeader header;
+  if (bytes[0] < static_cast<uint8_t>(RecordType::kStarted) ||
+      bytes[0] > static_cast<uint8_t>(RecordType::kKeepAlive) || bytes[1] != 0 || bytes[2] != 0 ||
+      bytes[3] != 0) {
+    return std::nullopt;
+  }
+  header.type = static_cast<RecordType>(bytes[0]);
+  for (size_t i = 0; i < 4; i++) header.length |= static_cast<uint32_t>(bytes[4 + i]) << (8 * i);
+  for (size_t i = 0; i < 8; i++) header.offset |= static_cast<uint64_t>(bytes[8 + i]) << (8 * i);
+  if (header.length > kMaxRecordBytes) return std::nullopt;
+  return header;
+}
+
+// --- Why an exec ended ------------------------------------------------------------------------
+
+// The `reason` of an exit record. Said only on evidence: `oom` needs the kernel's own count.
+enum class ExitReason : uint8_t { kExited, kSignaled, kTimeout, kOom, kKilled, kOutputLimit, kLost };
+
+struct ExitReasonName {
+  ExitReason reason;
+  std::string_view name;
+};
+inline constexpr std::array<ExitReasonName, 7> kExitReasons{{
+    {ExitReason::kExited, "exited"},              // it ended by itself; `code` is its own
+    {ExitReason::kSignaled, "signaled"},          // a signal that Caisson did not send
+    {ExitReason::kTimeout, "timeout"},            // its timeout passed and its tree was killed
+    {ExitReason::kOom, "oom"},                    // the kernel's out-of-memory killer struck
+    {ExitReason::kKilled, "killed"},              // a caller killed it
+    {ExitReason::kOutputLimit, "output_limit"},   // it wrote more than its limit allows
+    {ExitReason::kLost, "lost"},                  // its end was not seen; the outcome is unknown
+}};
+
+constexpr std::string_view NameOf(ExitReason reason) {
+  return kExitReasons[static_cast<size_t>(reason)].name;
+}
+constexpr std::optional<ExitReason> ExitReasonFromName(std::string_view name) {
+  for (const ExitReasonName& row : kExitReasons) {
+    if (row.name == name) return row.reason;
+  }
+  return std::nullopt;
+}
+
+// --- Start-up ---------------------------------------------------------------------------------
+
+// How a guest is started: `caisson-guest serve`, with everything else in descriptors and these
+// environment variables (names below), which it removes from its own environment.
+//   CAISSON_GUEST_LISTEN_FD   listening stream socket; its channel
+//   CAISSON_GUEST_TOKEN_FD    a file whose whole content is the token; read once and closed
+//   CAISSON_GUEST_CONFIG_FD   a file holding the start-up configuration, JSON (see the document)
+//   CAISSON_GUEST_FILTER_FD   optional: a seccomp program (struct sock_filter[]) for commands
+//   CAISSON_GUEST_CGROUP_FD   optional: directory of a cgroup-v2 tree it may make children in
+//   CAISSON_GUEST_MEMEVENTS_FD optional: read-only memory events, the evidence for `oom`
+//   CAISSON_GUEST_SYNC_FD     optional: stream socket to whoever started it, see kSync*
+inline constexpr std::string_view kEnvListenFd = "CAISSON_GUEST_LISTEN_FD";
+inline constexpr std::string_view kEnvTokenFd = "CAISSON_GUEST_TOKEN_FD";
+inline constexpr std::string_view kEnvConfigFd = "CAISSON_GUEST_CONFIG_FD";
+inline constexpr std::string_view kEnvFilterFd = "CAISSON_GUEST_FILTER_FD";
+inline constexpr std::string_view kEnvCgroupFd = "CAISSON_GUEST_CGROUP_FD";
+inline constexpr std::string_view kEnvMemEventsFd = "CAISSON_GUEST_MEMEVENTS_FD";
+inline constexpr std::string_view kEnvSyncFd = "CAISSON_GUEST_SYNC_FD";
+
+// On the sync socket the guest writes kSyncSpawnerUp once its spawner process exists (it has
+// inherited the command cgroup), then waits for kSyncProceed, by which time whoever started it has
+// moved the guest itself to its own cgroup. After that it writes kSyncReady and serves. On failure
+// it writes kSyncFailed, then one line of text, and exits.
+inline constexpr char kSyncSpawnerUp = 'S';
+inline constexpr char kSyncProceed = 'P';
+inline constexpr char kSyncReady = 'R';
+inline constexpr char kSyncFailed = 'F';
+
+}  // namespace caisson::guest
