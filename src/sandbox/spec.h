@@ -1,0 +1,105 @@
+// What a sandbox is asked to be. A spec comes from trusted context (an API caller's request under
+// its scope, an agent's definition, a profile): never from a model.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace caisson::sandbox {
+
+// The isolation ladder, weakest first; comparisons mean what they say. DESIGN.md, section 6.
+enum class Isolation : uint8_t {
+  kNone,               // plain processes
+  kRuntime,            // a language runtime confines
+  kOsProcess,          // uid, seccomp, Landlock without namespaces
+  kContainer,          // namespaces and cgroups
+  kHardenedContainer,  // the same with seccomp, Landlock, no capabilities, own uids
+  kUserKernel,         // gVisor
+  kMicroVm,
+  kVm,
+};
+std::string_view NameOf(Isolation isolation);
+// kInvalidArgument for an unknown name; "process" is one on purpose.
+Result<Isolation> ParseIsolation(std::string_view name);
+
+enum class NetworkMode : uint8_t {
+  kClosed,        // loopback only: no route, no resolver
+  kAllowList,     // through the egress proxy, listed hosts only
+  kNamed,         // a network that the operator listed by name
+  kUnrestricted,  // only where the operator allows it
+};
+std::string_view NameOf(NetworkMode mode);
+Result<NetworkMode> ParseNetworkMode(std::string_view name);
+
+enum class WorkspaceMode : uint8_t {
+  kSession,    // files outlive the compute; deleted with the session
+  kEphemeral,  // files go with the sandbox
+};
+std::string_view NameOf(WorkspaceMode mode);
+Result<WorkspaceMode> ParseWorkspaceMode(std::string_view name);
+
+// 0 means "no limit" nowhere: every limit is a positive number.
+struct Resources {
+  double cpus = 1.0;                          // in cores; bandwidth, not affinity
+  uint64_t memory_bytes = 512ull << 20;       // commands and, with tmpfs, their files
+  uint32_t pids = 256;
+  uint64_t disk_bytes = 1ull << 30;           // of all writable paths together
+  uint32_t open_files = 4096;                 // per process
+};
+
+struct Lifetimes {
+  std::chrono::milliseconds ttl{std::chrono::hours(24)};  // from creation; absolute
+  std::chrono::milliseconds idle{std::chrono::hours(1)};  // without activity
+  std::chrono::milliseconds max_exec{std::chrono::hours(1)};
+};
+
+// Transfer caps of DESIGN.md, section 5, each direction.
+struct TransferCaps {
+  uint64_t file_bytes = 8ull << 20;
+  uint64_t total_bytes = 32ull << 20;
+  uint32_t files = 64;
+};
+
+// What a spec insists on. A backend that does not declare one of these on this host refuses.
+struct Requirements {
+  Isolation min_isolation = Isolation::kContainer;
+  bool resource_limits = true;  // cpu, memory and pids enforced by the kernel
+  bool disk_limit = true;
+  bool uid_separation = true;   // guest and commands of different uids
+  bool seccomp = true;
+  bool landlock = true;
+};
+
+struct SandboxSpec {
+  std::string backend = "local";
+  std::string profile = "default";
+  std::string rootfs;                      // directory of the host; empty: the backend's own root
+  std::string work_dir = "/workspace";     // absolute
+  std::string home_dir = "/home/user";
+  WorkspaceMode workspace = WorkspaceMode::kEphemeral;
+  std::vector<std::string> writable_paths; // besides work_dir, home_dir and /tmp; absolute
+  NetworkMode network = NetworkMode::kClosed;
+  Resources resources;
+  Lifetimes lifetimes;
+  TransferCaps transfer;
+  Requirements requirements;
+  std::map<std::string, std::string> env;  // of every command
+};
+
+// The built-in profiles: `default` requires all of Requirements; `default-rootless` lets a host
+// without delegated cgroups or subordinate uids go without limits and uid separation. Nothing is
+// chosen silently: a refusal names the profile that would do. kNotFound for another name.
+Result<SandboxSpec> BuiltInProfile(std::string_view name);
+
+// Checks that do not depend on a backend: paths absolute and normal, limits positive, mode and
+// option combinations. The message names the field.
+Result<void> ValidateSpec(const SandboxSpec& spec);
+
+}  // namespace caisson::sandbox
