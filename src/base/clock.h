@@ -70,7 +70,8 @@ class Deadline {
 
 // RFC 3339 in UTC with microseconds: "2026-11-30T14:21:03.123456Z".
 std::string FormatTime(WallTime time);
-// The same form, with zero to six fractional digits and only "Z" as zone; kInvalidArgument otherwise.
+// The same form, with zero to six fractional digits and only "Z" as zone; kInvalidArgument
+// otherwise.
 Result<WallTime> ParseTime(std::string_view text);
 
 }  // namespace caisson

@@ -12,7 +12,8 @@ TEST(Time, FormatsWithMicroseconds) {
 }
 
 TEST(Time, RoundTrips) {
-  for (int64_t micros : {int64_t{0}, int64_t{1}, int64_t{951'782'400'000'000}, int64_t{4'102'444'799'999'999}}) {
+  for (int64_t micros :
+       {int64_t{0}, int64_t{1}, int64_t{951'782'400'000'000}, int64_t{4'102'444'799'999'999}}) {
     WallTime time{Micros(micros)};
     auto back = ParseTime(FormatTime(time));
     ASSERT_TRUE(back.has_value());
@@ -22,13 +23,15 @@ TEST(Time, RoundTrips) {
 
 TEST(Time, AcceptsShorterFractions) {
   EXPECT_EQ(ParseTime("2026-01-31T12:00:00Z").value(), ParseTime("2026-01-31T12:00:00.0Z").value());
-  EXPECT_EQ(ParseTime("2026-01-31T12:00:00.5Z").value(), ParseTime("2026-01-31T12:00:00.500000Z").value());
+  EXPECT_EQ(ParseTime("2026-01-31T12:00:00.5Z").value(),
+            ParseTime("2026-01-31T12:00:00.500000Z").value());
 }
 
 TEST(Time, RefusesWhatIsNotOne) {
-  for (const char* text : {"", "2026-01-31", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z",
-                           "2026-01-01T00:60:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00.Z",
-                           "2026-01-01T00:00:00.1234567Z", "2026-01-01T00:00:00Zx", "-026-01-01T00:00:00Z"}) {
+  for (const char* text :
+       {"", "2026-01-31", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z",
+        "2026-01-01T00:60:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00.Z",
+        "2026-01-01T00:00:00.1234567Z", "2026-01-01T00:00:00Zx", "-026-01-01T00:00:00Z"}) {
     auto time = ParseTime(text);
     ASSERT_FALSE(time.has_value()) << text;
     EXPECT_EQ(time.error().code, ErrorCode::kInvalidArgument);

@@ -15,7 +15,8 @@ TEST(ErrorTable, IsConsistent) {
   for (size_t i = 0; i < size; i++) {
     EXPECT_EQ(static_cast<size_t>(table[i].code), i) << table[i].wire;
     EXPECT_TRUE(wires.insert(table[i].wire).second) << table[i].wire << " is there twice";
-    EXPECT_EQ(table[i].wire.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), std::string_view::npos);
+    EXPECT_EQ(table[i].wire.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"),
+              std::string_view::npos);
     EXPECT_GE(table[i].http_status, 400);
     EXPECT_LT(table[i].http_status, 600);
     EXPECT_TRUE(table[i].title.ends_with(".")) << table[i].wire;

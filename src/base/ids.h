@@ -43,10 +43,10 @@ class Id {
   std::string text_;
 };
 
-#define CAISSON_ID(name, prefix)                              \
-  struct name##Kind {                                         \
-    static constexpr std::string_view kPrefix = prefix;       \
-  };                                                          \
+#define CAISSON_ID(name, prefix)                        \
+  struct name##Kind {                                   \
+    static constexpr std::string_view kPrefix = prefix; \
+  };                                                    \
   using name = Id<name##Kind>
 
 CAISSON_ID(SessionId, "ses");

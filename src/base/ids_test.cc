@@ -38,9 +38,10 @@ TEST(Ids, RefuseForeignText) {
   std::string good = "ses" + std::string(26, '0');
   EXPECT_TRUE(SessionId::Parse(good).has_value());
   EXPECT_FALSE(RunId::Parse(good).has_value());
-  for (const std::string& bad : {std::string(), good + "0", good.substr(1), std::string("ses") + std::string(26, 'u'),
-                                 std::string("ses") + std::string(26, 'A'), "ses/../" + std::string(22, '0'),
-                                 good.substr(0, 28) + std::string(1, '\0')}) {
+  for (const std::string& bad :
+       {std::string(), good + "0", good.substr(1), std::string("ses") + std::string(26, 'u'),
+        std::string("ses") + std::string(26, 'A'), "ses/../" + std::string(22, '0'),
+        good.substr(0, 28) + std::string(1, '\0')}) {
     EXPECT_FALSE(SessionId::Parse(bad).has_value()) << bad;
   }
 }

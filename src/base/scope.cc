@@ -38,7 +38,8 @@ Result<Scope> Scope::FromTrusted(std::map<std::string, std::string> pairs) {
     if (!GoodValue(value)) {
       return Fail(ErrorCode::kInvalidArgument,
                   fmt::format("the value of scope key \"{}\" is not 1 to 256 visible ASCII "
-                              "characters", name));
+                              "characters",
+                              name));
     }
     if (key.size() > 1) key += ',';
     key += fmt::format("\"{}\":\"", name);

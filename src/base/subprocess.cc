@@ -52,7 +52,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 
 // The descriptors are moved out of the way first (to `moved`), so that mapping one to a number that
 // another one occupies cannot clobber it.
-Result<void> AddDescriptors(const SpawnSpec& spec, FileActions& file, std::vector<UniqueFd>& moved) {
+Result<void> AddDescriptors(const SpawnSpec& spec, FileActions& file,
+                            std::vector<UniqueFd>& moved) {
   int highest = 2;
   for (const auto& descriptor : spec.descriptors) highest = std::max(highest, descriptor.child_fd);
   for (const auto& descriptor : spec.descriptors) {
@@ -64,7 +65,8 @@ Result<void> AddDescriptors(const SpawnSpec& spec, FileActions& file, std::vecto
   for (int fd = 0; fd <= 2; fd++) {
     bool named = std::ranges::any_of(spec.descriptors, [&](auto& d) { return d.child_fd == fd; });
     if (named) continue;
-    posix_spawn_file_actions_addopen(&file.actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&file.actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY,
+                                     0);
   }
   // Everything above is closed in the child, close-on-exec or not: what a library opened without
   // the flag must not leak. Gaps between named numbers stay open only if close-on-exec fails them.

@@ -18,10 +18,10 @@
 namespace caisson {
 
 struct SpawnSpec {
-  std::string program;                  // absolute path
-  std::vector<std::string> arguments;   // argv[1] and on
-  std::vector<std::string> environment; // "NAME=value"
-  std::string argv0;                    // empty: the program's path
+  std::string program;                   // absolute path
+  std::vector<std::string> arguments;    // argv[1] and on
+  std::vector<std::string> environment;  // "NAME=value"
+  std::string argv0;                     // empty: the program's path
   struct Descriptor {
     int child_fd;  // number in the child
     int own_fd;    // of this process; stays owned by the caller

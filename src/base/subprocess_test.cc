@@ -52,7 +52,8 @@ TEST(RunCommand, BoundsOutput) {
 }
 
 TEST(RunCommand, EndsAtTheDeadline) {
-  auto result = RunCommand(Shell("sleep 1000"), "", 1000, system_clock, Deadline::After(system_clock, Millis(50)));
+  auto result = RunCommand(Shell("sleep 1000"), "", 1000, system_clock,
+                           Deadline::After(system_clock, Millis(50)));
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::kDeadlineExceeded);
 }
