@@ -204,7 +204,9 @@ Result<Descriptor> Descriptor::Make(Loop& loop, UniqueFd fd) {
   }
 }
 
-int Descriptor::fd() const { return const_cast<asio::posix::stream_descriptor&>(impl_->descriptor).native_handle(); }
+int Descriptor::fd() const {
+  return const_cast<asio::posix::stream_descriptor&>(impl_->descriptor).native_handle();
+}
 
 Task<Result<void>> Descriptor::WaitReadable(Until until) {
   return impl_->Wait(*loop_, asio::posix::stream_descriptor::wait_read, std::move(until));

@@ -188,9 +188,10 @@ Result<Listener> ListenTcp(Loop& loop, const std::string& text, uint16_t port) {
   if (::bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), 1024) != 0) {
     int error = errno;
     if (error == EADDRINUSE) {
-      return Fail(ErrorCode::kAddressInUse,
-                  fmt::format("{} port {} is taken by another program; choose another with --listen",
-                              text, port));
+      return Fail(
+          ErrorCode::kAddressInUse,
+          fmt::format("{} port {} is taken by another program; choose another with --listen", text,
+                      port));
     }
     return Fail(ErrnoError(error, fmt::format("listen on {} port {}", text, port)));
   }
