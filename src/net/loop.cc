@@ -168,6 +168,24 @@ Task<void> Loop::Enter() {
   co_await Awaiter{*this};
 }
 
+Notification::~Notification() = default;
+
+void Notification::Set() {
+  if (set_) return;
+  set_ = true;
+  if (auto waiting = waiting_.lock()) {
+    // Resumed from the loop, not from inside the setter, which may hold on to things.
+    loop_->Post(
+        [state = std::static_pointer_cast<WaitState>(waiting)] { state->Finish(Outcome::kReady); });
+  }
+}
+
+Task<Result<void>> Notification::Wait(Until until) {
+  if (set_) co_return Result<void>();
+  auto start = [this](const std::shared_ptr<WaitState>& state) { waiting_ = state; };
+  co_return co_await WaitAwaiter(*loop_, loop_->impl_->context, std::move(until), false, start);
+}
+
 struct Descriptor::Impl {
   Impl(asio::io_context& io, int fd) : context(io), descriptor(io, fd) {}
   Task<Result<void>> Wait(Loop& loop, asio::posix::stream_descriptor::wait_type type, Until until) {

@@ -41,6 +41,7 @@ class Loop {
 
  private:
   friend class Descriptor;
+  friend class Notification;
   struct Impl;
   const Clock& clock_;
   std::unique_ptr<Impl> impl_;
@@ -81,6 +82,24 @@ class Descriptor {
   Descriptor(Loop& loop, std::unique_ptr<Impl> impl);
   Loop* loop_;
   std::unique_ptr<Impl> impl_;
+};
+
+// Set once; whoever waits, before or after, goes on. For one waiter, on the loop's thread.
+class Notification {
+ public:
+  explicit Notification(Loop& loop) : loop_(&loop) {}
+  Notification(const Notification&) = delete;
+  Notification& operator=(const Notification&) = delete;
+  ~Notification();
+
+  void Set();
+  bool is_set() const { return set_; }
+  Task<Result<void>> Wait(Until until);
+
+ private:
+  Loop* loop_;
+  bool set_ = false;
+  std::weak_ptr<void> waiting_;
 };
 
 // A stream over a connected socket.

@@ -160,6 +160,17 @@ TEST_F(NetTest, UnixSocketIsPrivate) {
   std::filesystem::remove(path);
 }
 
+TEST_F(NetTest, NotificationBeforeAfterAndNever) {
+  Notification before(loop_);
+  before.Set();
+  EXPECT_TRUE(RunUntilDone(loop_, before.Wait(Soon())).has_value());
+  Notification after(loop_);
+  loop_.Post([&] { after.Set(); });
+  EXPECT_TRUE(RunUntilDone(loop_, after.Wait(Soon())).has_value());
+  Notification never(loop_);
+  EXPECT_EQ(RunUntilDone(loop_, never.Wait(Now())).error().code, ErrorCode::kDeadlineExceeded);
+}
+
 TEST_F(NetTest, SleepAndPostAcrossThreads) {
   Loop other(clock_);
   std::jthread thread([&] { other.Run(); });
