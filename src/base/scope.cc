@@ -1,9 +1,7 @@
 #include "base/scope.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
-
-#include <array>
+#include "base/digest.h"
 
 namespace caisson {
 namespace {
@@ -53,12 +51,6 @@ Result<Scope> Scope::FromTrusted(std::map<std::string, std::string> pairs) {
   return Scope(std::move(pairs), std::move(key));
 }
 
-std::string Scope::Fingerprint() const {
-  std::array<unsigned char, 32> digest{};
-  EVP_Digest(key_.data(), key_.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  std::string text;
-  for (size_t i = 0; i < 8; i++) text += fmt::format("{:02x}", digest[i]);
-  return text;
-}
+std::string Scope::Fingerprint() const { return Sha256Hex(key_).substr(0, 16); }
 
 }  // namespace caisson
