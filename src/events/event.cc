@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <iterator>
+
+#include "json/json.h"
 
 namespace caisson::events {
 namespace {
@@ -36,7 +37,7 @@ Field NextField(std::string_view& fields) {
   return field;
 }
 
-bool HasType(const boost::json::value& value, std::string_view type) {
+bool HasType(const json::value& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "int") return value.is_int64() || value.is_uint64();
   if (type == "number") return value.is_number();
@@ -80,16 +81,14 @@ Result<void> ValidatePayload(EventType type, std::string_view payload) {
     return Fail(ErrorCode::kInternal,
                 fmt::format("the payload of {} is not on one line", info.name));
   }
-  boost::system::error_code parse_error;
-  boost::json::value value = boost::json::parse(payload, parse_error);
-  if (parse_error || !value.is_object()) {
+  auto object = json::ParseObject(payload);
+  if (!object) {
     return Fail(ErrorCode::kInternal,
                 fmt::format("the payload of {} is not a JSON object", info.name));
   }
-  const boost::json::object& object = value.get_object();
   for (std::string_view rest = info.fields; !rest.empty();) {
     Field field = NextField(rest);
-    const boost::json::value* found = object.if_contains(field.name);
+    const json::value* found = object->if_contains(field.name);
     if (found == nullptr) {
       if (field.optional) continue;
       return Fail(ErrorCode::kInternal,

@@ -27,6 +27,7 @@
 #include "base/ids.h"
 #include "base/scope.h"
 #include "base/task.h"
+#include "base/until.h"
 #include "events/event.h"
 #include "store/fence.h"
 #include "store/rows.h"
@@ -163,9 +164,10 @@ class Store {
   // ------------------------------------------------------------------------------------
   virtual StoreTask<std::vector<events::Event>> ReadEvents(Scope scope, EventQuery query) = 0;
   // Yields the session's last number as soon as it is over `after`, or what it is at the deadline.
+  // kCancelled when stopped.
   // A reader loops over this and ReadEvents and holds a cursor, never a queue.
   virtual StoreTask<uint64_t> WaitForEvents(Scope scope, SessionId session, uint64_t after,
-                                            Deadline deadline) = 0;
+                                            Until until) = 0;
 
   // --- The sandbox ledger
   // ------------------------------------------------------------------------- kAlreadyExists

@@ -298,10 +298,9 @@ TEST_F(StoreSuite, WaitingWakesWithTheCommit) {
   auto work = [&]() -> Task<Result<uint64_t>> {
     net::TaskGroup group;
     Result<uint64_t> seen = 0;
-    group.Start(
-        [](Store& store, SessionId id, Result<uint64_t>& into, Deadline deadline) -> Task<void> {
-          into = co_await store.WaitForEvents(Scope::Root(), std::move(id), 0, deadline);
-        }(*store_, session.id, seen, Deadline::After(real_clock_, Millis(30'000))));
+    group.Start([](Store& store, SessionId id, Result<uint64_t>& into, Until until) -> Task<void> {
+      into = co_await store.WaitForEvents(Scope::Root(), std::move(id), 0, until);
+    }(*store_, session.id, seen, Until(Deadline::After(real_clock_, Millis(30'000)))));
     SubmitRequest request{session.id, "[]", Multitask::kReject, {}};
     CAISSON_CO_TRY(co_await store_->Submit(Scope::Root(), std::move(request)));
     co_await group.Join();

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
-
+#include "json/json.h"
 #include "store/fence_maker.h"
 #include "store/sqlite/transactions.h"
 
@@ -51,9 +50,9 @@ Result<RunRow> OwnRun(WriteContext& context, const Fence& fence) {
 }
 
 events::NewEvent StateEvent(RunStatus from, RunStatus to, const std::string& reason) {
-  boost::json::object payload{{"from_status", NameOf(from)}, {"to_status", NameOf(to)}};
+  json::object payload{{"from_status", NameOf(from)}, {"to_status", NameOf(to)}};
   if (!reason.empty()) payload["reason"] = reason;
-  return {events::EventType::kRunState, boost::json::serialize(payload)};
+  return {events::EventType::kRunState, json::Serialize(payload)};
 }
 
 // Moves a run and, by the effects table, its task and session; tells it in the log.
@@ -138,13 +137,11 @@ Result<Submitted> Submit(WriteContext& context, const Scope& scope, const Submit
                   .Bind(task.text(), scope.key(), session.id.text(), NameOf(TaskStatus::kSubmitted),
                         run.text(), context.now_us(), context.now_us())
                   .Run());
-  boost::system::error_code parse_error;
-  boost::json::value content = boost::json::parse(request.content, parse_error);
-  if (parse_error) return Fail(ErrorCode::kInvalidJson, "the message's content is not JSON");
-  boost::json::object payload{{"message_id", message.text()}, {"content", std::move(content)}};
+  CAISSON_ASSIGN(json::value content, json::Parse(request.content));
+  json::object payload{{"message_id", message.text()}, {"content", std::move(content)}};
   CAISSON_ASSIGN(uint64_t first,
                  AppendToLog(context, session.id, run, task,
-                             {{events::EventType::kUserMessage, boost::json::serialize(payload)}}));
+                             {{events::EventType::kUserMessage, json::Serialize(payload)}}));
   CAISSON_TRY(context.db
                   .Prepare("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, 1, 0, '', 0, '', '', '', "
                            "'', ?, ?, NULL, NULL)")

@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <map>
+
+#include "json/json.h"
 
 #include "store/sqlite/transactions.h"
 
@@ -17,12 +18,11 @@ Error NoSuch(std::string_view what, std::string_view id) {
 WallTime TimeFrom(int64_t micros) { return WallTime(Micros(micros)); }
 
 Result<Scope> ScopeFromKey(const std::string& key) {
-  boost::system::error_code error;
-  boost::json::value value = boost::json::parse(key, error);
+  auto object = json::ParseObject(key);
   std::map<std::string, std::string> pairs;
-  bool good = !error && value.is_object();
+  bool good = object.has_value();
   if (good) {
-    for (const auto& [name, text] : value.get_object()) {
+    for (const auto& [name, text] : *object) {
       good = good && text.is_string();
       if (good) pairs.emplace(name, text.get_string());
     }

@@ -129,12 +129,14 @@ class SqliteStore final : public Store {
         });
   }
   StoreTask<uint64_t> WaitForEvents(Scope scope, SessionId session, uint64_t after,
-                                    Deadline deadline) override {
+                                    Until until) override {
+    // A deadline is a time of the loop's clock, which need not be the store's.
+    const Clock* clock = &net::Loop::Current()->clock();
     for (;;) {
       auto waiter = tails_.Register(session.text(), *net::Loop::Current());
       CAISSON_CO_ASSIGN(SessionRow row, co_await GetSession(scope, session));
-      if (row.last_seq > after || deadline.Passed(clock_)) co_return row.last_seq;
-      auto waited = co_await waiter->Wait(Until(deadline));
+      if (row.last_seq > after || until.deadline.Passed(*clock)) co_return row.last_seq;
+      auto waited = co_await waiter->Wait(until);
       if (!waited && waited.error().code != ErrorCode::kDeadlineExceeded) {
         co_return Fail(waited.error());
       }
