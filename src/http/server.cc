@@ -170,7 +170,7 @@ class ServerConnection {
     request.connection_ = this;
     response.connection_ = this;
     request.head_ = std::move(parser_->request_head());
-    request.stop_ = server_.cut_stop_.get_token();
+    request.stop_ = server_.idle_stop_.get_token();
     head_only_ = request.head_.method == "HEAD";
     if (request.head_.headers.Count("host") != 1) {
       co_await AnswerFault({ErrorCode::kMalformedRequest,
