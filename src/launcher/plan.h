@@ -66,7 +66,8 @@ struct IdMap {
 // be hostile and its links must not lead out. Missing parents are made (0755).
 struct MountStep {
   enum class Op : uint8_t {
-    kBind,       // `source` of the host: a file or directory, with everything mounted below it
+    kBind,       // `source`: a file or directory, with everything mounted below it. Absolute: of the
+                 // host, and its last component is no link. Relative: of the new root, as built so far
     kTmpfs,      // size `size_bytes`, inodes `inodes` (0: kernel default), `mode`, `uid`, `gid`
     kProc,       // of the new pid namespace
     kDevPts,     // a new instance
@@ -74,7 +75,8 @@ struct MountStep {
     kSymlink,    // link text `source`
     kFile,       // a new file with `content`, `mode`, `uid`, `gid`
     kMask,       // something empty and unreadable over `target`: /dev/null or an empty directory
-    kReadOnly,   // the mount at `target` (empty: the root) becomes read-only, with `recursive`
+    kReadOnly,   // what is at `target` (empty: the root) becomes read-only, with `recursive` the mounts
+                 // below it too; a plain directory or file is first mounted over itself
   };
   Op op = Op::kBind;
   std::string target;
@@ -89,7 +91,7 @@ struct MountStep {
   bool no_exec = false;     // kBind, kTmpfs
   bool allow_devices = false;  // kBind of a device node; everything else is nodev
   bool recursive = false;   // kReadOnly
-  bool optional = false;    // kBind, kMask: skipped when the source or target does not exist
+  bool optional = false;    // kBind, kMask, kReadOnly: skipped when source or target does not exist
 };
 
 // One directory of one cgroup hierarchy, made before the sandbox and removed after it, the last
