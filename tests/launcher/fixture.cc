@@ -66,13 +66,17 @@ std::string Box::CgroupPaths() const {
 
 void LauncherTest::SetUp() {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  SetUpAnyUser();
+  ASSERT_TRUE(facts_.root) << facts_.root_reason;
+  ASSERT_TRUE(facts_.namespaces.available) << facts_.namespaces.reason;
+}
+
+void LauncherTest::SetUpAnyUser() {
   // Sandboxes whose launcher died become children of this process, which reaps them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   char pattern[] = "/tmp/caisson-launcher-test-XXXXXX";
   state_dir_ = mkdtemp(pattern);
   facts_ = sandbox::local::ProbeHost();
-  ASSERT_TRUE(facts_.root) << facts_.root_reason;
-  ASSERT_TRUE(facts_.namespaces.available) << facts_.namespaces.reason;
   outer_filter_ = sandbox::CompileFilter(sandbox::FilterKind::kOuter).value();
   inner_filter_ = sandbox::CompileFilter(sandbox::FilterKind::kInner).value();
   before_ = Census();

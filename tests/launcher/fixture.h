@@ -44,7 +44,8 @@ struct Box {
 
 class LauncherTest : public ::testing::Test {
  protected:
-  void SetUp() override;
+  void SetUp() override;  // skips without root
+  void SetUpAnyUser();
   void TearDown() override;
 
   sandbox::SandboxSpec Spec() const { return sandbox::BuiltInProfile("default").value(); }

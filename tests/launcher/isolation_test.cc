@@ -48,22 +48,21 @@ TEST_F(IsolationTest, KernelFilesAreNotWritable) {  // 1
   for (const char* path : {"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern",
                            "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches",
                            "/proc/irq/default_smp_affinity"}) {
-    EXPECT_THAT(Sh(std::string("echo x > ") + path), AnyOf(HasSubstr("Permission denied"),
-                                                           HasSubstr("Read-only file system")))
-        << path;
-    EXPECT_THAT(box_.Guest(std::string("echo x > ") + path).text,
-                AnyOf(HasSubstr("Permission denied"), HasSubstr("Read-only file system")));
+    // Not every kernel has all of them.
+    auto refused = AnyOf(HasSubstr("Permission denied"), HasSubstr("Read-only file system"),
+                         HasSubstr("nonexistent"));
+    EXPECT_THAT(Sh(std::string("echo x > ") + path), refused) << path;
+    EXPECT_THAT(box_.Guest(std::string("echo x > ") + path).text, refused) << path;
   }
   EXPECT_THAT(Sh("ls /sys/kernel"), HasSubstr("No such file"));
-  EXPECT_THAT(Sh("cat /proc/kcore 2>&1 | head -c 100"), AnyOf(HasSubstr("denied"), Eq("")));
-  EXPECT_THAT(Sh("cat /proc/timer_list /proc/keys 2>&1"), Not(HasSubstr("timer")));
+  EXPECT_EQ(Sh("cat /proc/kcore /proc/timer_list /proc/keys /proc/kmsg 2>/dev/null | head -c 100"), "");
 }
 
 TEST_F(IsolationTest, NoDirectoryIsReachedThroughDescriptors) {  // 3, 19
   EXPECT_EQ(Sh("for n in $(seq 3 64); do [ -e /proc/self/fd/$n ] && echo $n; done; true"), "");
   EXPECT_EQ(Sh("ls /proc/self/fd | tr '\\n' ' '"), "0 1 2 3 ");  // 3 is the directory just listed
   EXPECT_EQ(Sh("bash -c 'echo /proc/$$/fd/*' | tr ' ' '\\n' | sed 's:.*/::' | grep -v 255 | tr '\\n' ' '"),
-            "0 1 2 ");
+            "0 1 2 3 ");
 }
 
 TEST_F(IsolationTest, DeviceNodesCannotBeReplaced) {  // 4
@@ -126,7 +125,7 @@ TEST_F(IsolationTest, OnlyPlainSocketsCanBeMade) {  // 12
 }
 
 TEST_F(IsolationTest, HostSocketsAreOutOfReach) {  // 13, 14
-  EXPECT_THAT(Py("print(socket.socket(socket.AF_UNIX).connect_ex('\\\\0caisson-test-abstract'))"),
+  EXPECT_THAT(Py("print(socket.socket(socket.AF_UNIX).connect_ex(chr(0)+'caisson-test-abstract'))"),
               AnyOf(Eq("111\n"), Eq("1\n")));
   EXPECT_EQ(Sh("ls /var/run/docker.sock /run/docker.sock /run/containerd " + state_dir_ + " 2>&1 | grep -c 'No such file'"), "4\n");
 }
@@ -136,8 +135,11 @@ TEST_F(IsolationTest, SetuidGivesNothingAndDevicesCannotBeMade) {  // 15, 16
   EXPECT_EQ(box_.Guest("chown 0 /workspace/id; chmod 4755 /workspace/id; true").code, 0);
   EXPECT_EQ(Sh("/workspace/id -u; grep NoNewPrivs /proc/self/status"), "1000\nNoNewPrivs:\t1\n");
   EXPECT_EQ(Sh("su -c id 2>&1 | grep -c uid=0"), "0\n");
-  EXPECT_THAT(Sh("mknod /workspace/sda b 8 0"), HasSubstr("not permitted"));
-  EXPECT_THAT(box_.Guest("mknod /tmp/sda b 8 0").text, HasSubstr("not permitted"));
+  // Landlock says EACCES before the capability check says EPERM.
+  auto refused = AnyOf(HasSubstr("not permitted"), HasSubstr("Permission denied"));
+  EXPECT_THAT(Sh("mknod /workspace/sda b 8 0"), refused);
+  EXPECT_THAT(box_.Guest("mknod /tmp/sda b 8 0").text, refused);
+  EXPECT_EQ(Sh("mkfifo /tmp/fifo && echo made"), "made\n");
   EXPECT_EQ(Sh("grep CapEff /proc/self/status; grep CapPrm /proc/self/status"),
             "CapEff:\t0000000000000000\nCapPrm:\t0000000000000000\n");
   EXPECT_EQ(Sh("grep CapBnd /proc/self/status"), "CapBnd:\t00000000000000e0\n");
@@ -202,7 +204,7 @@ TEST_F(IsolationTest, NoNetworkButLoopback) {  // 37, 46
                      "/usr/bin/python3 /tmp/s.py >/dev/null 2>&1 & sleep 0.3; echo up").text, "up\n");
   EXPECT_EQ(other.Sh("printf 'import socket\\nprint(socket.socket().connect_ex((\"127.0.0.1\",7777)))\\n' > /tmp/c.py; /usr/bin/python3 /tmp/c.py").text, "0\n");
   EXPECT_EQ(Py("print(socket.socket().connect_ex(('127.0.0.1',7777)))"), "111\n");
-  EXPECT_EQ(Py("print(socket.socket(1).connect_ex('\\\\0other'))"), "111\n");
+  EXPECT_EQ(Py("print(socket.socket(1).connect_ex(chr(0)+'other'))"), "111\n");
   EXPECT_TRUE(Terminate(*client_, other).ok());
 }
 
@@ -211,7 +213,7 @@ TEST_F(IsolationTest, RootIsReadOnlyAndWritablePathsAreWritable) {
     EXPECT_NE(box_.Sh(std::string("touch ") + path).code, 0) << path;
     EXPECT_NE(box_.Guest(std::string("touch ") + path).code, 0) << path;
   }
-  EXPECT_THAT(Sh("echo x >> /etc/passwd"), HasSubstr("Read-only file system"));
+  EXPECT_NE(box_.Sh("echo x >> /etc/passwd").code, 0);
   for (const char* path : {"/workspace", "/home/user", "/tmp", "/var/tmp", "/dev/shm"}) {
     EXPECT_EQ(Sh(std::string("cd ") + path + " && mkdir -p d/e && echo hi > d/e/f && mv d/e/f g && cat g && rm -r d g"), "hi\n") << path;
   }
