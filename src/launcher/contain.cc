@@ -65,6 +65,7 @@ class Child {
 
   [[noreturn]] void Run() {
     umask(0);
+    ShedInherited();
     ContainTrouble report;
     if (Attempt<void> ended = Steps(); !ended) report = {step_, ended.error()};
     iovec parts[2] = {{const_cast<char*>(&kSyncTrouble), 1}, {&report, sizeof report}};
@@ -101,6 +102,18 @@ class Child {
     CAISSON_TRY((this->*work)());
     c_.clock->Mark(step);
     return {};
+  }
+
+  // What the launcher has for itself or from the server, and a sandbox must not have.
+  void ShedInherited() {
+    for (int number : kIgnoredSignals) signal(number, SIG_DFL);
+    // A server that the out-of-memory killer spares must not pass that on: with nobody to kill, a
+    // sandbox at its memory limit would hang.
+    UniqueFd score(open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC));
+    char sign = 0;
+    if (score && read(score.get(), &sign, 1) == 1 && sign == '-') {
+      static_cast<void>(!pwrite(score.get(), "0", 1, 0));
+    }
   }
 
   Attempt<void> AskForMaps() {

@@ -1,6 +1,8 @@
 // The making of one sandbox's first process: the ordered list of steps.
 #pragma once
 
+#include <signal.h>
+
 #include <cstdint>
 #include <string>
 
@@ -59,6 +61,9 @@ struct NewProcess {
 // Descriptors of the launcher below this number are its own and never reach a guest: the guest's
 // are put there, so no received one may lie in the way.
 inline constexpr int kFirstFreeFd = 16;
+
+// What the launcher ignores, to live exactly as long as its control socket; not for sandboxes.
+inline constexpr int kIgnoredSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 // clone3; the child carries out the steps and executes the guest. Does not wait for it.
 Attempt<NewProcess> StartContained(const Containment& containment);

@@ -21,11 +21,14 @@ int Usage() {
   return 2;
 }
 
-// The launcher lives as long as its control socket and is not ended by a terminal's signals. Others
-// go back to their defaults: what the server ignores must not be ignored in sandboxes.
+// Everything back to its default first: what the server ignores must not be ignored in sandboxes.
 void SetSignals() {
-  for (int number = 1; number < 65; number++) signal(number, SIG_DFL);
-  for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) signal(number, SIG_IGN);
+  // By the raw call: the library keeps a few numbers for itself and would leave those ignored.
+  constexpr unsigned long kDefault[4] = {};  // the kernel's struct sigaction with SIG_DFL
+  for (int number = 1; number < 65; number++) {
+    syscall(SYS_rt_sigaction, number, kDefault, nullptr, 8);
+  }
+  for (int number : kIgnoredSignals) signal(number, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

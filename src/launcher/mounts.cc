@@ -280,12 +280,12 @@ class Builder {
       return Attach(empty.get(), target.get(), name);
     }
     // The device itself, whatever lies at its name: a planted link would unmask another file.
-    UniqueFd null(open("/dev/null", O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    if (!null || fstat(null.get(), &info) < 0) return Tried("open", "/dev/null");
+    if (!null_) null_.reset(open("/dev/null", O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    if (!null_ || fstat(null_.get(), &info) < 0) return Tried("open", "/dev/null");
     if (!S_ISCHR(info.st_mode) || info.st_rdev != makedev(1, 3)) {
       return Tried("not the null device: /dev/null", "", "", ENODEV);
     }
-    CAISSON_ASSIGN(UniqueFd empty, Clone(null.get(), kEmpty, false, name));
+    CAISSON_ASSIGN(UniqueFd empty, Clone(null_.get(), kEmpty, false, name));
     return Attach(empty.get(), target.get(), name);
   }
 
@@ -313,6 +313,7 @@ class Builder {
 
   const LaunchPlan& plan_;
   UniqueFd root_;
+  UniqueFd null_;  // opened for the first mask
 };
 
 }  // namespace

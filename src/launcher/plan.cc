@@ -150,7 +150,8 @@ template <typename T>
 void Reader::operator()(std::vector<T>& list) {
   uint32_t count = 0;
   Number(count);
-  if (count > kMaxCount) ok_ = false;
+  if (count > kMaxCount || count > rest_.size()) ok_ = false;
+  if (ok_) list.reserve(count);
   for (uint32_t i = 0; i < count && ok_; i++) (*this)(list.emplace_back());
 }
 template <typename T>

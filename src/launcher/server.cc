@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,15 +45,14 @@ std::vector<std::string> SplitPaths(std::string_view text) {
 }
 
 Attempt<LaunchPlan> ReadPlan(int fd) {
-  std::string bytes(kMaxPlanBytes + 1, '\0');
-  size_t used = 0;
-  while (used < bytes.size()) {
-    ssize_t got = pread(fd, bytes.data() + used, bytes.size() - used, static_cast<off_t>(used));
-    if (got < 0) return Tried("read", "launch plan");
-    if (got == 0) break;
-    used += static_cast<size_t>(got);
-  }
-  Result<LaunchPlan> plan = DecodePlan(std::string_view(bytes).substr(0, used));
+  struct stat info{};
+  if (fstat(fd, &info) < 0) return Tried("read", "launch plan");
+  // A longer one is refused by its length.
+  std::string bytes(std::min<size_t>(static_cast<size_t>(info.st_size), kMaxPlanBytes + 1), '\0');
+  ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
+  if (got < 0) return Tried("read", "launch plan");
+  bytes.resize(static_cast<size_t>(got));
+  Result<LaunchPlan> plan = DecodePlan(bytes);
   if (!plan) return Tried(plan.error().message.c_str(), "", "", EINVAL);
   return std::move(plan).value();
 }
@@ -395,7 +395,9 @@ void Server::AdvanceEnding(uint64_t key) {
     }
     Send(ending.reply, ending.text);
   }
-  if (gone || !ending.endless || closed_) {
+  // While the process lives it stays watched: it may be a child that only the launcher can reap.
+  bool watched = ending.endless || ending.pidfd() >= 0;
+  if (gone || !watched || closed_) {
     Drop(ending.pidfd());
     endings_.erase(key);
   }

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <filesystem>
 
 #include "base/syscall.h"
 #include "fixture.h"
@@ -50,6 +50,34 @@ TEST_F(LauncherTest, CreateRunTerminateLeavesNothing) {
   // Asked again, and for a process that never was.
   EXPECT_TRUE(Terminate(client, box).ok());
   box.start_time += 1;
+  EXPECT_TRUE(Terminate(client, box).ok());
+}
+
+TEST_F(LauncherTest, NothingOfTheLauncherIsInherited) {
+  signal(SIGPIPE, SIG_IGN);  // as a server does
+  Client client(state_dir_, "--keep");
+  signal(SIGPIPE, SIG_DFL);
+  Box box = Start(client);
+  EXPECT_EQ(box.Sh("grep -E 'Sig(Ign|Blk)' /proc/self/status; umask").text,
+            "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n0022\n");
+  std::string fds = "/proc/" + std::to_string(box.pid) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(fds)) {
+    std::string target = std::filesystem::read_symlink(entry.path());
+    EXPECT_THAT(target, ::testing::Not(HasSubstr("anon_inode"))) << entry.path();  // epoll, pidfd
+    EXPECT_THAT(target, ::testing::Not(HasSubstr(state_dir_)));
+  }
+  Result<std::string> environment = ReadWholeFile("/proc/" + std::to_string(box.pid) + "/environ");
+  EXPECT_THAT(environment.value(), ::testing::Not(HasSubstr("HOME")));
+  EXPECT_TRUE(Terminate(client, box).ok());
+}
+
+TEST_F(LauncherTest, SparedByTheOutOfMemoryKillerIsNotInherited) {
+  // Lowering it takes a right that not every root has.
+  if (!WriteControlFile("/proc/self/oom_score_adj", "-500").has_value()) GTEST_SKIP();
+  Client client(state_dir_, "--keep");
+  Box box = Start(client);
+  EXPECT_TRUE(WriteControlFile("/proc/self/oom_score_adj", "0").has_value());
+  EXPECT_EQ(box.Sh("cat /proc/self/oom_score_adj").text, "0\n");
   EXPECT_TRUE(Terminate(client, box).ok());
 }
 

@@ -141,9 +141,13 @@ class PlanBuilder {
       command.writes.push_back({"cgroup.max.depth", "1", false});
       command.writes.push_back({"cgroup.max.descendants", "1024", false});
       command.delegate = true;
-      CgroupDir top;
-      if (!controllers.empty()) top.writes.push_back({"cgroup.subtree_control", controllers.substr(1)});
-      AddCgroup(host.v2_parent, std::move(top), std::move(command), std::move(guest));
+      if (controllers.empty()) {
+        AddCgroup(host.v2_parent, std::move(command));
+      } else {
+        CgroupDir top;
+        top.writes.push_back({"cgroup.subtree_control", controllers.substr(1)});
+        AddCgroup(host.v2_parent, std::move(top), std::move(command), std::move(guest));
+      }
     }
     if (!host.v1_memory.empty()) {
       CgroupDir command;
@@ -158,7 +162,7 @@ class PlanBuilder {
     if (!host.v1_cpu.empty()) {
       CgroupDir command;
       command.writes = {{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}};
-      AddCgroup(host.v1_cpu, {}, std::move(command), {});
+      AddCgroup(host.v1_cpu, std::move(command));
     }
     if (!host.v1_pids.empty()) {
       CgroupDir command;
@@ -167,7 +171,7 @@ class PlanBuilder {
       guest.writes = {{"pids.max", guest_pids}};
       AddCgroup(host.v1_pids, {}, std::move(command), std::move(guest));
     }
-    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, {}, {}, {});
+    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, CgroupDir{});
   }
 
   // <parent>/caisson-<id>/{cmd,guest}: limits in the leaves, so that v2 needs no process above them.
@@ -181,6 +185,18 @@ class PlanBuilder {
     plan_.cgroups.push_back(std::move(top));
     plan_.cgroups.push_back(std::move(command));
     plan_.cgroups.push_back(std::move(guest));
+  }
+
+  // Where the guest has no limit, and processes may sit above a leaf, it stays in the directory
+  // above: one less to make.
+  void AddCgroup(const std::string& parent, CgroupDir command) {
+    CgroupDir top;
+    top.path = parent + "/caisson-" + paths_.id;
+    top.role = CgroupDir::Role::kGuest;
+    command.path = top.path + "/cmd";
+    command.role = CgroupDir::Role::kCommand;
+    plan_.cgroups.push_back(std::move(top));
+    plan_.cgroups.push_back(std::move(command));
   }
 
   Result<void> Root() {
@@ -322,7 +338,9 @@ class PlanBuilder {
   void Limits() {
     uint64_t files = spec_.resources.open_files;
     if (facts_.max_open_files != 0) files = std::min(files, facts_.max_open_files);
-    plan_.limits = {{RLIMIT_NOFILE, files, files}, {RLIMIT_CORE, 0, 0}};
+    // One byte and not none: that alone also keeps the kernel from starting a host's core handler
+    // (kernel.core_pattern with a pipe) for a process of the sandbox.
+    plan_.limits = {{RLIMIT_NOFILE, files, files}, {RLIMIT_CORE, 1, 1}};
   }
 
   // A second wall around the same paths, which holds even where a mount could be undone.
