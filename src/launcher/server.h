@@ -65,6 +65,8 @@ class Server {
     UniqueFd fd;
   };
 
+  static constexpr uint32_t kDefaultDeadlineMs = 10'000;
+  static int64_t DeadlineOf(const Request& request);
   bool Add(int fd, Watch kind, uint64_t key);
   void Drop(int fd);
   int TimeoutMs() const;
