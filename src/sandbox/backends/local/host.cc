@@ -1,0 +1,237 @@
+#include "sandbox/backends/local/host.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
+#include <linux/mount.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "base/syscall.h"
+#include "base/unique_fd.h"
+
+namespace caisson::sandbox::local {
+namespace {
+
+std::string ReadOrEmpty(const std::string& path) {
+  return ReadWholeFile(path, 16 << 20).value_or(std::string());
+}
+
+struct NeededCapability {
+  int number;
+  std::string_view name;
+};
+// What the launcher's steps take outside of a new user namespace.
+constexpr std::array<NeededCapability, 8> kNeeded{{{CAP_SYS_ADMIN, "SYS_ADMIN"},
+                                                   {CAP_SETUID, "SETUID"},
+                                                   {CAP_SETGID, "SETGID"},
+                                                   {CAP_SETPCAP, "SETPCAP"},
+                                                   {CAP_CHOWN, "CHOWN"},
+                                                   {CAP_DAC_OVERRIDE, "DAC_OVERRIDE"},
+                                                   {CAP_KILL, "KILL"},
+                                                   {CAP_NET_ADMIN, "NET_ADMIN"}}};
+
+void ProbeRoot(HostFacts& facts) {
+  facts.uid = geteuid();
+  facts.gid = getegid();
+  if (facts.uid != 0) {
+    facts.root_reason = "the server does not run as root";
+    return;
+  }
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2]{};
+  syscall(SYS_capget, &header, sets);
+  for (const NeededCapability& needed : kNeeded) {
+    if ((sets[needed.number / 32].effective >> (needed.number % 32) & 1) == 0) {
+      facts.root_reason = "root lacks the capability CAP_" + std::string(needed.name);
+      return;
+    }
+  }
+  facts.root = true;
+}
+
+void ProbeIds(HostFacts& facts) {
+  std::istringstream lines(ReadOrEmpty("/proc/self/uid_map"));
+  uint64_t inside = 0;
+  uint64_t outside = 0;
+  uint64_t count = 0;
+  while (lines >> inside >> outside >> count) {
+    facts.own_ids.push_back({static_cast<uint32_t>(inside), count});
+  }
+}
+
+// The try, in a child that shares this process's memory while this process waits (as vfork): system
+// calls only.
+struct Try {
+  bool rooted = false;
+  const char* failed = nullptr;
+  int error = 0;
+
+  static int Run(void* argument) {
+    auto* self = static_cast<Try*>(argument);
+    // A masked /proc of an outer container makes a new one forbidden: better known now.
+    int proc = static_cast<int>(syscall(SYS_fsopen, "proc", 1u));
+    if (proc < 0) return self->Failed("fsopen proc");
+    if (syscall(SYS_fsconfig, proc, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) < 0) {
+      return self->Failed("create proc");
+    }
+    if (syscall(SYS_fsmount, proc, 1u, 0u) < 0) return self->Failed("mount proc");
+    if (self->rooted && unshare(CLONE_NEWUSER) < 0) return self->Failed("unshare user namespace");
+    return 0;
+  }
+  int Failed(const char* what) {
+    failed = what;
+    error = errno;
+    return 1;
+  }
+};
+
+Ability ProbeNamespaces(bool rooted) {
+  constexpr int kNamespaces =
+      CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+  Try attempt;
+  attempt.rooted = rooted;
+  std::vector<char> stack(64 * 1024);
+  // Without CLONE_FILES: what the child opens goes with it.
+  int flags = kNamespaces | (rooted ? 0 : CLONE_NEWUSER) | CLONE_VM | CLONE_VFORK | SIGCHLD;
+  int pid = clone(&Try::Run, stack.data() + stack.size(), flags, &attempt);
+  if (pid < 0) {
+    attempt.Failed("clone");
+  } else {
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (attempt.failed == nullptr) return {true, ""};
+  std::string reason = "namespaces cannot be made: " + std::string(attempt.failed) + ": " +
+                       ErrnoName(attempt.error);
+  if (ReadOrEmpty("/proc/sys/user/max_user_namespaces") == "0\n") {
+    reason += " (user.max_user_namespaces is 0)";
+  } else if (ReadOrEmpty("/proc/sys/kernel/unprivileged_userns_clone") == "0\n") {
+    reason += " (kernel.unprivileged_userns_clone is 0)";
+  } else if (ReadOrEmpty("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1\n") {
+    reason += " (kernel.apparmor_restrict_unprivileged_userns is 1)";
+  }
+  return {false, reason};
+}
+
+void ProbeLandlock(HostFacts& facts) {
+  long abi = syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  if (abi > 0) {
+    facts.landlock_abi = static_cast<int>(abi);
+    facts.landlock.available = true;
+  } else {
+    facts.landlock.reason = errno == EOPNOTSUPP ? "Landlock is disabled at boot (lsm=)"
+                                                : "the kernel has no Landlock";
+  }
+}
+
+Ability ProbeSeccomp() {
+  uint32_t action = SECCOMP_RET_KILL_PROCESS;
+  if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0) return {true, ""};
+  return {false, "the kernel has no seccomp filters: " + ErrnoName(errno)};
+}
+
+HostLayout ProbeLayout() {
+  namespace fs = std::filesystem;
+  HostLayout layout;
+  std::error_code ignored;
+  for (const char* name : {"bin", "sbin", "lib", "lib32", "lib64", "libx32"}) {
+    fs::path path = fs::path("/") / name;
+    if (fs::is_symlink(path, ignored)) {
+      layout.top.push_back({name, fs::read_symlink(path, ignored).string()});
+    } else if (fs::is_directory(path, ignored)) {
+      layout.top.push_back({name, ""});
+    }
+  }
+  // The dynamic linker's, what the links in /usr/bin go through, and public certificates. Private
+  // keys lie beside the last ones, so only these directories.
+  for (const char* name :
+       {"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs",
+        "ca-certificates", "ca-certificates.conf", "pki/tls/certs", "pki/ca-trust/extracted"}) {
+    fs::path path = fs::path("/etc") / name;
+    if (!fs::is_symlink(path, ignored) && fs::exists(path, ignored)) layout.etc.push_back(name);
+  }
+  if (fs::is_symlink("/etc/localtime", ignored)) {
+    layout.localtime = fs::read_symlink("/etc/localtime", ignored).string();
+    if (!layout.localtime.starts_with("/usr/") && !layout.localtime.starts_with("../usr/")) {
+      layout.localtime.clear();
+    }
+  }
+  return layout;
+}
+
+}  // namespace
+
+HostFacts ProbeHost() {
+  HostFacts facts;
+  ProbeRoot(facts);
+  ProbeIds(facts);
+  facts.namespaces = ProbeNamespaces(facts.root);
+  CgroupView view;
+  view.read = ReadOrEmpty;
+  view.writable = [](const std::string& path) {
+    return faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+  };
+  view.delegated = [](const std::string& path) {
+    char value = 0;
+    for (const char* name : {"user.delegate", "trusted.delegate"}) {
+      if (getxattr(path.c_str(), name, &value, 1) == 1 && value == '1') return true;
+    }
+    return false;
+  };
+  facts.cgroups = ChooseCgroups(ReadOrEmpty("/proc/self/mountinfo"),
+                                ReadOrEmpty("/proc/self/cgroup"), view, facts.root);
+  facts.seccomp = ProbeSeccomp();
+  ProbeLandlock(facts);
+  struct rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) facts.max_open_files = files.rlim_max;
+  facts.layout = ProbeLayout();
+  return facts;
+}
+
+Result<void> PrepareCgroups(const CgroupPreparation& preparation) {
+  for (const std::string& dir : preparation.make) {
+    if (mkdir(dir.c_str(), 0755) < 0 && errno != EEXIST) {
+      return Fail(ErrnoError(errno, "mkdir " + dir));
+    }
+  }
+  if (!preparation.move_to.empty()) {
+    // Until none is left: processes may fork meanwhile.
+    for (int round = 0; round < 10; round++) {
+      CAISSON_ASSIGN(std::string processes,
+                     ReadWholeFile(preparation.move_from + "/cgroup.procs", 16 << 20));
+      if (processes.empty()) break;
+      std::istringstream lines(processes);
+      for (std::string pid; std::getline(lines, pid);) {
+        // One that has ended meanwhile, or that the kernel holds there, is no error here: the next
+        // step says whether it matters.
+        static_cast<void>(WriteControlFile(preparation.move_to + "/cgroup.procs", pid));
+      }
+    }
+  }
+  for (const auto& [file, value] : preparation.writes) {
+    CAISSON_TRY(WriteControlFile(file, value));
+  }
+  return {};
+}
+
+Isolation IsolationOf(const HostFacts& facts) {
+  if (!facts.namespaces.available) return Isolation::kNone;
+  bool hardened = facts.root && facts.seccomp.available && facts.landlock.available;
+  return hardened ? Isolation::kHardenedContainer : Isolation::kContainer;
+}
+
+}  // namespace caisson::sandbox::local
