@@ -30,9 +30,10 @@ constexpr uint32_t kAuditArch = AUDIT_ARCH_AARCH64;
 // are the same on every architecture.
 int NumberOf(std::string_view name) {
   static const std::map<std::string_view, int> kYoung{
-      {"cachestat", 451},   {"fchmodat2", 452},    {"map_shadow_stack", 453}, {"futex_wake", 454},
-      {"futex_wait", 455},  {"futex_requeue", 456}, {"mseal", 462},           {"setxattrat", 463},
-      {"getxattrat", 464},  {"listxattrat", 465},  {"removexattrat", 466},    {"open_tree_attr", 467},
+      {"cachestat", 451},    {"fchmodat2", 452},     {"map_shadow_stack", 453},
+      {"futex_wake", 454},   {"futex_wait", 455},    {"futex_requeue", 456},
+      {"mseal", 462},        {"setxattrat", 463},    {"getxattrat", 464},
+      {"listxattrat", 465},  {"removexattrat", 466}, {"open_tree_attr", 467},
       {"file_getattr", 468}, {"file_setattr", 469}};
   int number = seccomp_syscall_resolve_name(std::string(name).c_str());
   if (number >= 0) return number;
@@ -81,13 +82,15 @@ class Compiler {
         case SyscallRule::kAllowOuter:
           if (kind_ == FilterKind::kOuter) Add(SCMP_ACT_ALLOW, name);
           break;
-        case SyscallRule::kDeny: Add(SCMP_ACT_ERRNO(EPERM), name); break;
+        case SyscallRule::kDeny:
+          Add(SCMP_ACT_ERRNO(EPERM), name);
+          break;
       }
     }
   }
 
-  // The argument rules, in front of libseccomp's program: it compares 64 bits where the kernel looks
-  // at 32, so that "any but TIOCSTI" could be passed by setting a high bit.
+  // The argument rules, in front of libseccomp's program: it compares 64 bits where the kernel
+  // looks at 32, so that "any but TIOCSTI" could be passed by setting a high bit.
   static std::string Prelude() {
     std::vector<sock_filter> body;
     for (const ArgumentRule& rule : ArgumentTable()) {
@@ -113,10 +116,9 @@ class Compiler {
       body.insert(body.end(), block.begin(), block.end());
     }
     // A foreign architecture has other numbers; libseccomp's part deals with it.
-    std::vector<sock_filter> code{
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0),
-        BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(body.size()))};
+    std::vector<sock_filter> code{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0),
+                                  BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(body.size()))};
     code.insert(code.end(), body.begin(), body.end());
     return std::string(reinterpret_cast<const char*>(code.data()),
                        code.size() * sizeof(sock_filter));

@@ -49,7 +49,8 @@ struct ArgumentRule {
 std::span<const ArgumentRule> ArgumentTable();
 
 // The program as struct sock_filter[] for this machine's architecture. Deterministic.
-// kHostUnsupported when libseccomp does not know the architecture; kInternal when it refuses a rule.
+// kHostUnsupported when libseccomp does not know the architecture; kInternal when it refuses a
+// rule.
 Result<std::string> CompileFilter(FilterKind kind);
 
 }  // namespace caisson::sandbox

@@ -27,9 +27,9 @@ struct Ability {
 // Changes to the v2 tree that let sandboxes have controllers. Processes may sit only in leaves, so
 // those of the parent directory move to a leaf first.
 struct CgroupPreparation {
-  std::vector<std::string> make;  // directories; existing ones are fine
-  std::string move_from;          // every process of this directory ...
-  std::string move_to;            // ... goes to this one; empty: none
+  std::vector<std::string> make;                            // directories; existing ones are fine
+  std::string move_from;                                    // every process of this directory ...
+  std::string move_to;                                      // ... goes to this one; empty: none
   std::vector<std::pair<std::string, std::string>> writes;  // file, value
 };
 
@@ -58,9 +58,9 @@ struct HostLayout {
     std::string name;
     std::string link;  // text of a symbolic link; empty: a directory
   };
-  std::vector<Entry> top;          // of bin, sbin, lib, lib32, lib64, libx32
-  std::vector<std::string> etc;    // present ones of the few files that are passed on
-  std::string localtime;           // link text of /etc/localtime; empty: none
+  std::vector<Entry> top;        // of bin, sbin, lib, lib32, lib64, libx32
+  std::vector<std::string> etc;  // present ones of the few files that are passed on
+  std::string localtime;         // link text of /etc/localtime; empty: none
 };
 
 struct IdRange {
@@ -69,7 +69,7 @@ struct IdRange {
 };
 
 struct HostFacts {
-  bool root = false;      // all capabilities that the rooted way takes
+  bool root = false;        // all capabilities that the rooted way takes
   std::string root_reason;  // why not
   uint32_t uid = 0;
   uint32_t gid = 0;
