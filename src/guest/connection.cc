@@ -109,7 +109,8 @@ void Connection::Advance() {
       case Phase::kBody: {
         if (!undelivered_.empty()) {
           DeliverBody();
-          if (!undelivered_.empty()) more = false;
+          // A sink that replies has given the rest up: it is thrown away at once.
+          if (!undelivered_.empty() && !discard_) more = false;
           break;
         }
         std::string_view view = std::string_view(in_).substr(in_at_);
