@@ -212,6 +212,10 @@ Result<Descriptor> Descriptor::Make(Loop& loop, UniqueFd fd) {
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return Fail(ErrnoError(errno, "make a descriptor non-blocking"));
   }
+  return Watch(loop, std::move(fd));
+}
+
+Result<Descriptor> Descriptor::Watch(Loop& loop, UniqueFd fd) {
   // Asio registers with epoll here and throws when the kernel refuses.
   try {
     auto impl = std::make_unique<Impl>(loop.impl_->context, fd.get());

@@ -66,6 +66,9 @@ class Descriptor {
  public:
   // Makes `fd` non-blocking.
   static Result<Descriptor> Make(Loop& loop, UniqueFd fd);
+  // Leaves its flags as they are: for a descriptor that other programs share (standard input and
+  // output), where the flag would change it for them, too. Only waiting is safe then.
+  static Result<Descriptor> Watch(Loop& loop, UniqueFd fd);
   Descriptor(Descriptor&&) noexcept;
   Descriptor& operator=(Descriptor&&) noexcept;
   ~Descriptor();

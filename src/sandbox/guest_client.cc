@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <boost/json.hpp>
 #include <utility>
+
+#include "guest/text.h"
+#include "json/reader.h"
 
 namespace caisson::sandbox {
 namespace {
-
-namespace json = boost::json;
 
 constexpr size_t kMaxIdle = 8;
 // An error answer is small; more than this is not one.
@@ -23,57 +24,33 @@ Error BadAnswer(std::string what) {
 }
 
 Result<json::object> ParseObject(std::string_view text) {
-  boost::system::error_code error;
-  json::value value = json::parse(text, error);
-  if (error || !value.is_object()) return Fail(BadAnswer("not a JSON object"));
-  return std::move(value).as_object();
+  auto object = json::ParseObject(text);
+  if (!object) return Fail(BadAnswer(object.error().message));
+  return object;
 }
 
-// Fields of an answer. Each gives its default when absent and notes a wrong type.
-class Reader {
- public:
-  explicit Reader(const json::object& object) : object_(object) {}
-  std::string Text(std::string_view name) {
-    const json::value* value = object_.if_contains(name);
-    if (value == nullptr || value->is_null()) return {};
-    if (!value->is_string()) return Bad(name), std::string();
-    return std::string(value->get_string());
-  }
-  std::optional<int64_t> Number(std::string_view name) {
-    const json::value* value = object_.if_contains(name);
-    if (value == nullptr || value->is_null()) return std::nullopt;
-    boost::system::error_code error;
-    auto number = value->to_number<int64_t>(error);
-    if (error) return Bad(name), std::nullopt;
-    return number;
-  }
-  bool Flag(std::string_view name) {
-    const json::value* value = object_.if_contains(name);
-    if (value == nullptr) return false;
-    if (!value->is_bool()) return Bad(name), false;
-    return value->get_bool();
-  }
-  Result<void> Check() const {
-    if (bad_.empty()) return {};
-    return Fail(BadAnswer("\"" + bad_ + "\" has the wrong type"));
-  }
+// A field of the wrong type in an answer is the guest's fault, not the caller's.
+Result<void> Check(const json::ObjectReader& reader) {
+  auto checked = reader.Finish(json::ObjectReader::Unknown::kIgnore);
+  if (!checked) return Fail(BadAnswer(checked.error().message));
+  return {};
+}
 
- private:
-  void Bad(std::string_view name) {
-    if (bad_.empty()) bad_ = name;
-  }
-  const json::object& object_;
-  std::string bad_;
-};
+std::string Text(json::ObjectReader& reader, std::string_view name) {
+  return reader.String(name).value_or("");
+}
+uint64_t Count(json::ObjectReader& reader, std::string_view name) {
+  return static_cast<uint64_t>(reader.Int(name, 0, INT64_MAX).value_or(0));
+}
 
 Error ErrorOf(int status, std::string_view body) {
   auto object = ParseObject(body);
   if (object) {
-    Reader reader(*object);
-    auto code = ErrorCodeFromWire(reader.Text("code"));
-    std::string message = reader.Text("message");
-    if (code.has_value() && reader.Check()) {
-      return Error{*code, std::move(message), reader.Text("errno"), std::nullopt};
+    json::ObjectReader reader(*object);
+    auto code = ErrorCodeFromWire(Text(reader, "code"));
+    std::string message = Text(reader, "message");
+    if (code.has_value() && Check(reader)) {
+      return Error{*code, std::move(message), Text(reader, "errno"), std::nullopt};
     }
   }
   return BadAnswer(fmt::format("status {} without a known error code", status));
@@ -82,10 +59,20 @@ Error ErrorOf(int status, std::string_view body) {
 json::object ToJson(const ExecRequest& request) {
   json::object object;
   if (!request.id.empty()) object["id"] = request.id;
-  if (request.command.has_value()) {
+  // What is not UTF-8 travels as base64: an argument may be any bytes but NUL.
+  bool utf8 = std::ranges::all_of(request.argv, guest::IsValidUtf8);
+  if (request.command.has_value() && guest::IsValidUtf8(*request.command)) {
     object["command"] = *request.command;
-  } else {
+  } else if (request.command.has_value()) {
+    object["command_base64"] = guest::Base64Encode(*request.command);
+  } else if (utf8) {
     object["argv"] = json::array(request.argv.begin(), request.argv.end());
+  } else {
+    json::array encoded;
+    for (const std::string& argument : request.argv) {
+      encoded.emplace_back(guest::Base64Encode(argument));
+    }
+    object["argv_base64"] = std::move(encoded);
   }
   if (!request.cwd.empty()) object["cwd"] = request.cwd;
   json::object env;
@@ -174,22 +161,17 @@ Task<Result<GuestHello>> GuestClient::Hello(Until until) {
   CAISSON_CO_ASSIGN(std::string text,
                     co_await CallJson("GET", std::string(guest::kPathHello), "", until));
   CAISSON_CO_ASSIGN(json::object object, ParseObject(text));
-  Reader reader(object);
+  json::ObjectReader reader(object);
   GuestHello hello;
-  auto protocol = reader.Number("protocol").value_or(0);
-  auto oldest = reader.Number("min_protocol").value_or(0);
-  hello.build = reader.Text("build");
-  hello.arch = reader.Text("arch");
-  hello.work_dir = reader.Text("work_dir");
-  hello.pid1 = reader.Flag("pid1");
-  hello.uid_separation = reader.Flag("uid_separation");
-  CAISSON_CO_TRY(reader.Check());
-  if (const json::value* features = object.if_contains("features");
-      features != nullptr && features->is_array()) {
-    for (const json::value& feature : features->get_array()) {
-      if (feature.is_string()) hello.features.emplace_back(feature.get_string());
-    }
-  }
+  uint64_t protocol = Count(reader, "protocol");
+  uint64_t oldest = Count(reader, "min_protocol");
+  hello.build = Text(reader, "build");
+  hello.arch = Text(reader, "arch");
+  hello.work_dir = Text(reader, "work_dir");
+  hello.pid1 = reader.Bool("pid1").value_or(false);
+  hello.uid_separation = reader.Bool("uid_separation").value_or(false);
+  hello.features = reader.Strings("features");
+  CAISSON_CO_TRY(Check(reader));
   if (protocol < guest::kMinProtocolVersion || oldest > guest::kProtocolVersion) {
     co_return Fail(
         ErrorCode::kProtocol,
@@ -204,7 +186,7 @@ Task<Result<GuestHello>> GuestClient::Hello(Until until) {
 Task<Result<ExecStream>> GuestClient::StartExec(ExecRequest request, Until until) {
   CAISSON_CO_ASSIGN(Answer answer, co_await Call("POST", std::string(guest::kPathExecs),
                                                  std::string(guest::kMediaJson),
-                                                 json::serialize(ToJson(request)), until));
+                                                 json::Serialize(ToJson(request)), until));
   if (answer.head.headers.Find("content-type") != guest::kMediaRecords) {
     co_return Fail(BadAnswer("an exec did not answer with records"));
   }
@@ -224,7 +206,7 @@ Task<Result<void>> GuestClient::Signal(std::string exec_id, std::string signal, 
                                        Until until) {
   json::object body{{"signal", signal}, {"scope", tree ? "tree" : "leader"}};
   CAISSON_CO_TRY(
-      co_await CallJson("POST", ExecPath(exec_id, "/signal"), json::serialize(body), until));
+      co_await CallJson("POST", ExecPath(exec_id, "/signal"), json::Serialize(body), until));
   co_return Result<void>();
 }
 
@@ -242,7 +224,7 @@ Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
         if (record.type == guest::RecordType::kKeepAlive) continue;
         if (record.type == guest::RecordType::kStarted) {
           CAISSON_CO_ASSIGN(json::object started, ParseObject(record.payload));
-          id_ = Reader(started).Text("id");
+          id_ = json::ObjectReader(started).String("id").value_or("");
         }
         if (record.type == guest::RecordType::kExit) {
           ended_ = true;
@@ -263,26 +245,25 @@ Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
 
 Result<ExecExit> ExecStream::ParseExit(std::string_view payload) {
   CAISSON_ASSIGN(json::object object, ParseObject(payload));
-  Reader reader(object);
+  json::ObjectReader reader(object);
   ExecExit exit;
-  if (auto code = reader.Number("code")) exit.code = static_cast<int>(*code);
-  exit.signal = reader.Text("signal");
-  auto reason = guest::ExitReasonFromName(reader.Text("reason"));
+  if (auto code = reader.Int("code", 0, 255)) exit.code = static_cast<int>(*code);
+  exit.signal = Text(reader, "signal");
+  auto reason = guest::ExitReasonFromName(Text(reader, "reason"));
   if (!reason.has_value()) return Fail(BadAnswer("an exit record has no known reason"));
   exit.reason = *reason;
-  exit.duration = Millis(reader.Number("duration_ms").value_or(0));
-  exit.cpu = Millis(reader.Number("cpu_ms").value_or(0));
-  exit.max_rss_bytes = static_cast<uint64_t>(reader.Number("max_rss_bytes").value_or(0));
-  exit.stdout_bytes = static_cast<uint64_t>(reader.Number("stdout_bytes").value_or(0));
-  exit.stderr_bytes = static_cast<uint64_t>(reader.Number("stderr_bytes").value_or(0));
-  exit.still_running = static_cast<uint32_t>(reader.Number("still_running").value_or(0));
-  if (const json::value* truncated = object.if_contains("truncated");
-      truncated != nullptr && truncated->is_object()) {
-    Reader flags(truncated->get_object());
-    exit.stdout_truncated = flags.Flag("stdout");
-    exit.stderr_truncated = flags.Flag("stderr");
+  exit.duration = Millis(Count(reader, "duration_ms"));
+  exit.cpu = Millis(Count(reader, "cpu_ms"));
+  exit.max_rss_bytes = Count(reader, "max_rss_bytes");
+  exit.stdout_bytes = Count(reader, "stdout_bytes");
+  exit.stderr_bytes = Count(reader, "stderr_bytes");
+  exit.still_running = static_cast<uint32_t>(Count(reader, "still_running"));
+  if (const json::object* truncated = reader.Object("truncated")) {
+    json::ObjectReader flags(*truncated);
+    exit.stdout_truncated = flags.Bool("stdout").value_or(false);
+    exit.stderr_truncated = flags.Bool("stderr").value_or(false);
   }
-  CAISSON_TRY(reader.Check());
+  CAISSON_TRY(Check(reader));
   return exit;
 }
 

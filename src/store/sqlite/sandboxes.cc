@@ -10,10 +10,10 @@ namespace {
   "uid_base, created_at, updated_at, expires_at"
 
 // Host uids of sandboxes: 65,536 each, from 2^19 on, above what distributions give to people and
-// containers of users, below 2^31, where some tools see negative numbers.
+// containers of users, below 2^30, where those of `caisson exec` without a server begin.
 constexpr int64_t kUidsEach = 65'536;
 constexpr int64_t kFirstUidBase = 524'288;
-constexpr int64_t kLastUidBase = (1ll << 31) - kUidsEach;
+constexpr int64_t kLastUidBase = (1ll << 30) - kUidsEach;
 
 Result<SandboxRow> Read(const Statement& row) {
   SandboxRow sandbox;
