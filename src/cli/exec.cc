@@ -314,6 +314,17 @@ class Session {
   net::TaskGroup tasks_;
 };
 
+Task<Result<int>> RunIn(net::Loop& loop, Host& host, sandbox::local::LocalBackend& backend,
+                        sandbox::InstanceRef ref, sandbox::SandboxSpec spec,
+                        sandbox::ExecRequest request) {
+  Until until(Deadline::After(host.clock, Millis(30'000)));
+  CAISSON_CO_ASSIGN(sandbox::Acquired acquired,
+                    co_await backend.Acquire(std::move(ref), std::move(spec), until));
+  GuestClient client(std::move(acquired.dialer), std::move(acquired.token), 1);
+  Session session(loop, client, host.clock);
+  co_return co_await session.Run(std::move(request));
+}
+
 Task<Result<int>> RunInSandbox(net::Loop& loop, Host& host, sandbox::local::LocalBackend& backend,
                                const ExecOptions& options, sandbox::SandboxSpec spec) {
   sandbox::ExecRequest request;
@@ -331,16 +342,8 @@ Task<Result<int>> RunInSandbox(net::Loop& loop, Host& host, sandbox::local::Loca
     CAISSON_CO_ASSIGN(uids, UidBlock::Take(host.random));
     ref.uid_base = uids->base();
   }
-  Until until(Deadline::After(host.clock, Millis(30'000)));
-  CAISSON_CO_ASSIGN(sandbox::Acquired acquired,
-                    co_await backend.Acquire(ref, std::move(spec), until));
-  ref.instance = acquired.instance;
-  Result<int> result;
-  {
-    GuestClient client(std::move(acquired.dialer), std::move(acquired.token), 1);
-    Session session(loop, client, host.clock);
-    result = co_await session.Run(std::move(request));
-  }
+  auto result = co_await RunIn(loop, host, backend, ref, std::move(spec), std::move(request));
+  // Also after a failed start: something of it may be there.
   CAISSON_CO_ASSIGN(
       sandbox::Termination end,
       co_await backend.Terminate(ref, Until(Deadline::After(host.clock, Millis(30'000)))));

@@ -188,14 +188,14 @@ Task<Result<Acquired>> LocalBackend::Acquire(InstanceRef ref, SandboxSpec spec, 
   CAISSON_CO_TRY(Check(spec));
   if (until.stop.stop_requested())
     co_return Fail(ErrorCode::kCancelled, "the request was cancelled");
+  SandboxPaths paths{ref.id.text(), options_.state_dir + "/stage", "", ref.uid_base};
+  CAISSON_CO_ASSIGN(launcher::LaunchPlan plan, BuildLaunchPlan(facts_, spec, paths, outer_filter_));
   std::string dir = DirOf(ref.id);
   if (::mkdir(dir.c_str(), 0700) != 0) {
     // Made before: the same request again.
     if (errno == EEXIST) co_return co_await Attach(std::move(ref), std::move(until));
     co_return Fail(ErrnoError(errno, "make the directory " + dir));
   }
-  SandboxPaths paths{ref.id.text(), options_.state_dir + "/stage", "", ref.uid_base};
-  CAISSON_CO_ASSIGN(launcher::LaunchPlan plan, BuildLaunchPlan(facts_, spec, paths, outer_filter_));
   plan.die_with_launcher = options_.mode == LauncherClient::Mode::kEphemeral;
 
   Instance instance;
