@@ -237,6 +237,9 @@ Result<std::unique_ptr<Store>> OpenSqliteStore(const Options& options, const Clo
   CAISSON_TRY(writer->Execute(options.durable ? "PRAGMA synchronous = FULL"
                                               : "PRAGMA synchronous = NORMAL"));
   CAISSON_TRY(Migrate(*writer));
+  // The lock proves that no other server lives: leases of an earlier one are worth nothing, and its
+  // runs may be claimed at once.
+  CAISSON_TRY(writer->Execute("UPDATE runs SET lease_until = 0 WHERE owner <> ''"));
   CAISSON_ASSIGN(auto reader, Database::Open(options.path, Database::Mode::kReadOnly));
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(writer), std::move(reader),
                                        clock, random);

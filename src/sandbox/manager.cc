@@ -1,0 +1,237 @@
+#include "sandbox/manager.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "base/failpoint.h"
+#include "json/json.h"
+
+namespace caisson::sandbox {
+namespace {
+
+using store::SandboxRow;
+using store::SandboxStatus;
+
+constexpr Millis kReapEvery{5'000};
+constexpr Millis kEndPatience{20'000};
+constexpr std::string_view kMain = "main";
+
+events::NewEvent LifecycleEvent(const SandboxRow& row, std::string_view phase,
+                                std::optional<Millis> took) {
+  json::object payload{
+      {"sandbox_id", row.id.text()}, {"phase", phase}, {"sandbox_backend", row.backend}};
+  if (took.has_value()) payload["duration_ms"] = took->count();
+  return {events::EventType::kSandbox, json::Serialize(payload)};
+}
+
+}  // namespace
+
+std::string SpecToJson(const SandboxSpec& spec) {
+  json::object resources{{"cpus", spec.resources.cpus},
+                         {"memory_bytes", spec.resources.memory_bytes},
+                         {"pids", spec.resources.pids},
+                         {"disk_bytes", spec.resources.disk_bytes}};
+  json::object object{{"backend", spec.backend},
+                      {"profile", spec.profile},
+                      {"work_dir", spec.work_dir},
+                      {"network", NameOf(spec.network)},
+                      {"ttl_ms", spec.lifetimes.ttl.count()},
+                      {"resources", std::move(resources)}};
+  return json::SerializeCanonical(std::move(object));
+}
+
+Manager::Manager(net::Loop& loop, store::Store& store, Backend& backend, const Clock& clock,
+                 Random& random)
+    : loop_(loop), store_(store), backend_(backend), clock_(clock), random_(random) {}
+
+InstanceRef Manager::RefOf(const SandboxRow& row) {
+  return {row.id, row.generation, row.uid_base, row.instance};
+}
+
+Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, SandboxStatus to,
+                                       std::string reason, std::optional<std::string> instance,
+                                       std::string phase, std::optional<Millis> took) {
+  store::SandboxChange change{to, std::move(reason), std::move(instance), {}};
+  if (!phase.empty()) change.events.push_back(LifecycleEvent(row, phase, took));
+  return store_.ChangeSandbox(std::move(scope), row.id, row.generation, std::move(change));
+}
+
+Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
+                                         store::Idempotency idempotency, Until until) {
+  CAISSON_CO_TRY(backend_.Check(request.spec));
+  store::NewSandbox wanted;
+  wanted.id = SandboxId::Make(clock_, random_);
+  wanted.session = request.session;
+  wanted.kind = kMain;
+  wanted.backend = backend_.name();
+  wanted.profile = request.spec.profile;
+  wanted.spec = SpecToJson(request.spec);
+  wanted.needs_uids = request.needs_uids;
+  wanted.expires_at = clock_.Now() + request.spec.lifetimes.ttl;
+  SandboxId id = wanted.id;
+  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.RequestSandbox(scope, std::move(wanted),
+                                                                   std::move(idempotency)));
+  CAISSON_FAILPOINT("sandbox.requested");
+  if (row.id != id) co_return row;  // an earlier request with this key
+  co_return co_await Provision(std::move(scope), std::move(row), std::move(request.spec),
+                               std::move(until));
+}
+
+Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, SandboxSpec spec,
+                                            Until until) {
+  CAISSON_CO_ASSIGN(row, co_await Move(scope, row, SandboxStatus::kProvisioning, "", std::nullopt,
+                                       "requested", std::nullopt));
+  MonoTime start = clock_.MonoNow();
+  auto acquired = co_await backend_.Acquire(RefOf(row), std::move(spec), until);
+  CAISSON_FAILPOINT("sandbox.acquired");
+  if (!acquired) {
+    Error why = std::move(acquired.error());
+    // What is left of the attempt goes before the caller hears of it.
+    Until patience(Deadline::After(clock_, kEndPatience));
+    CAISSON_CO_TRY(co_await End(std::move(scope), std::move(row), SandboxStatus::kFailed,
+                                std::string(why.wire()), patience));
+    co_return Fail(std::move(why));
+  }
+  clients_[row.id.text()] = std::make_shared<GuestClient>(
+      std::move(acquired->dialer), std::move(acquired->token), row.generation);
+  auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
+  co_return co_await Move(std::move(scope), row, SandboxStatus::kReady, "",
+                          std::move(acquired->instance), "provisioned", took);
+}
+
+Task<Result<SandboxRow>> Manager::ForSession(Scope scope, SessionId session, SandboxSpec spec,
+                                             Until until) {
+  std::weak_ptr<SessionLock>& known = session_locks_[session.text()];
+  auto lock = known.lock();
+  if (!lock) known = lock = std::make_shared<SessionLock>();
+  auto guard = co_await lock->mutex.Lock();
+  CAISSON_CO_ASSIGN(auto row, co_await store_.FindSandbox(scope, session, std::string(kMain)));
+  if (row.has_value() && row->status == SandboxStatus::kReady) co_return std::move(*row);
+  if (row.has_value()) {
+    co_return Fail(ErrorCode::kSandboxNotReady,
+                   fmt::format("the session's sandbox {} is {}; delete it to get a new one",
+                               row->id.text(), NameOf(row->status)));
+  }
+  co_return co_await Create(std::move(scope), {std::move(session), std::move(spec), true}, {},
+                            std::move(until));
+}
+
+Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId id, Until) {
+  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(std::move(scope), id));
+  if (row.status == SandboxStatus::kReady) {
+    auto found = clients_.find(id.text());
+    if (found != clients_.end()) co_return found->second;
+  }
+  bool over = IsTerminal(row.status);
+  co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
+                 fmt::format("sandbox {} is {}", id.text(), NameOf(row.status)));
+}
+
+Task<Result<SandboxRow>> Manager::Delete(Scope scope, SandboxId id,
+                                         std::optional<uint64_t> generation, Until until) {
+  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(scope, id));
+  if (generation.has_value() && *generation != row.generation) {
+    co_return Fail(ErrorCode::kPreconditionFailed,
+                   fmt::format("sandbox {} has generation {}", id.text(), row.generation));
+  }
+  if (IsTerminal(row.status)) co_return row;  // the receipt, again
+  co_return co_await End(std::move(scope), std::move(row), SandboxStatus::kReleased, "deleted",
+                         std::move(until));
+}
+
+Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus last,
+                                      std::string reason, Until until) {
+  clients_.erase(row.id.text());
+  bool asked = row.status == SandboxStatus::kReleasing;
+  // A row that was never ready fails; it does not pass through releasing.
+  if (!asked && last == SandboxStatus::kReleased) {
+    CAISSON_CO_ASSIGN(row, co_await Move(scope, row, SandboxStatus::kReleasing, reason,
+                                         std::nullopt, "teardown_started", std::nullopt));
+  }
+  CAISSON_FAILPOINT("sandbox.releasing");
+  MonoTime start = clock_.MonoNow();
+  CAISSON_CO_ASSIGN(Termination end, co_await backend_.Terminate(RefOf(row), std::move(until)));
+  CAISSON_FAILPOINT("sandbox.terminated");
+  if (!end.complete()) {
+    co_return Fail(ErrorCode::kTerminationUnconfirmed,
+                   fmt::format("sandbox {} is being removed; ask again", row.id.text()),
+                   end.pending_reason);
+  }
+  auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
+  co_return co_await Move(std::move(scope), row, last, std::move(reason), "", "teardown_complete",
+                          took);
+}
+
+Task<Result<void>> Manager::Recover(Until until) {
+  CAISSON_CO_ASSIGN(auto owned, co_await store_.LiveSandboxes());
+  std::set<std::string> known;
+  for (store::Store::Owned& one : owned) {
+    known.insert(one.sandbox.id.text());
+    CAISSON_CO_TRY(co_await RecoverOne(std::move(one.scope), std::move(one.sandbox), until));
+  }
+  // What has no row (any more) is nobody's.
+  CAISSON_CO_ASSIGN(auto instances, co_await backend_.List(until));
+  for (InstanceRef& ref : instances) {
+    if (known.contains(ref.id.text())) continue;
+    CAISSON_CO_TRY(co_await backend_.Terminate(std::move(ref), until));
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> Manager::RecoverOne(Scope scope, SandboxRow row, Until until) {
+  if (row.status == SandboxStatus::kReady) {
+    auto attached = co_await backend_.Attach(RefOf(row), until);
+    if (attached) {
+      auto client = std::make_shared<GuestClient>(std::move(attached->dialer),
+                                                  std::move(attached->token), row.generation);
+      if (co_await client->Hello(until)) {
+        clients_[row.id.text()] = std::move(client);
+        co_return Result<void>();
+      }
+    }
+  }
+  // Half made, half removed or dead: removed, and the row says how it ended.
+  bool was_ready = row.status == SandboxStatus::kReady || row.status == SandboxStatus::kSuspended ||
+                   row.status == SandboxStatus::kUnclean;
+  SandboxStatus last = row.status == SandboxStatus::kReleasing ? SandboxStatus::kReleased
+                       : was_ready                             ? SandboxStatus::kLost
+                                                               : SandboxStatus::kFailed;
+  auto ended = co_await End(std::move(scope), std::move(row), last, "interrupted", until);
+  // Not confirmed: the reaper asks again.
+  if (!ended && ended.error().code != ErrorCode::kTerminationUnconfirmed)
+    co_return Fail(ended.error());
+  co_return Result<void>();
+}
+
+void Manager::StartReaper() { tasks_.Start(ReapLoop()); }
+
+Task<void> Manager::Stop() {
+  tasks_.RequestStop();
+  co_await tasks_.Join();
+}
+
+Task<void> Manager::ReapLoop() {
+  for (;;) {
+    Until until(Deadline::After(clock_, kReapEvery), tasks_.stop());
+    if (!co_await loop_.Sleep(until)) co_return;
+    co_await ReapOnce();
+  }
+}
+
+Task<void> Manager::ReapOnce() {
+  auto owned = co_await store_.LiveSandboxes();
+  if (!owned) co_return;  // the store is busy: the next round comes soon
+  for (store::Store::Owned& one : *owned) {
+    bool expired =
+        one.sandbox.expires_at <= clock_.Now() && one.sandbox.status == SandboxStatus::kReady;
+    if (!expired && one.sandbox.status != SandboxStatus::kReleasing) continue;
+    Until patience(Deadline::After(clock_, kEndPatience), tasks_.stop());
+    // A failure is tried again in the next round; the row stays as it is until then.
+    (void)co_await End(std::move(one.scope), std::move(one.sandbox), SandboxStatus::kReleased,
+                       expired ? "expired" : "deleted", patience);
+  }
+}
+
+}  // namespace caisson::sandbox

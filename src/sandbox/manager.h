@@ -1,0 +1,87 @@
+// Sandboxes as their users see them: made over the ledger, found again after a restart, ended with
+// a receipt. Rows before effects (DESIGN.md, rule 3): whatever fails in between, the row says what
+// to look for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/scope.h"
+#include "net/loop.h"
+#include "net/mutex.h"
+#include "net/task_group.h"
+#include "sandbox/backend.h"
+#include "sandbox/guest_client.h"
+#include "sandbox/spec.h"
+#include "store/store.h"
+
+namespace caisson::sandbox {
+
+// Belongs to one loop; the store and the backend outlive it.
+class Manager {
+ public:
+  Manager(net::Loop& loop, store::Store& store, Backend& backend, const Clock& clock,
+          Random& random);
+
+  // Settles what an earlier server left: living sandboxes are adopted, the rest is removed, with
+  // and without a row. To be called once, before anything else.
+  Task<Result<void>> Recover(Until until);
+  // Starts ending sandboxes that are past their time.
+  void StartReaper();
+  // Stops the reaper. Sandboxes stay.
+  Task<void> Stop();
+
+  struct CreateRequest {
+    SessionId session;  // empty: held by the caller alone
+    SandboxSpec spec;
+    bool needs_uids = true;
+  };
+  // Returns when it is ready, or failed and removed again.
+  Task<Result<store::SandboxRow>> Create(Scope scope, CreateRequest request,
+                                         store::Idempotency idempotency, Until until);
+  // The session's sandbox, made if there is none that lives. Calls for one session wait for each
+  // other, so that there is one.
+  Task<Result<store::SandboxRow>> ForSession(Scope scope, SessionId session, SandboxSpec spec,
+                                             Until until);
+  // Whoever holds the client may use it while the sandbox lives. kSandboxNotReady, kSandboxLost.
+  Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
+  // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
+  // again until it is. `generation` must be the row's, if given.
+  Task<Result<store::SandboxRow>> Delete(Scope scope, SandboxId id,
+                                         std::optional<uint64_t> generation, Until until);
+
+ private:
+  Task<Result<store::SandboxRow>> Provision(Scope scope, store::SandboxRow row, SandboxSpec spec,
+                                            Until until);
+  Task<Result<store::SandboxRow>> End(Scope scope, store::SandboxRow row, store::SandboxStatus last,
+                                      std::string reason, Until until);
+  Task<Result<store::SandboxRow>> Move(Scope scope, const store::SandboxRow& row,
+                                       store::SandboxStatus to, std::string reason,
+                                       std::optional<std::string> instance, std::string phase,
+                                       std::optional<Millis> took);
+  Task<Result<void>> RecoverOne(Scope scope, store::SandboxRow row, Until until);
+  Task<void> ReapLoop();
+  Task<void> ReapOnce();
+  static InstanceRef RefOf(const store::SandboxRow& row);
+
+  net::Loop& loop_;
+  store::Store& store_;
+  Backend& backend_;
+  const Clock& clock_;
+  Random& random_;
+  std::map<std::string, std::shared_ptr<GuestClient>> clients_;  // by sandbox id
+  struct SessionLock {
+    net::Mutex mutex;
+  };
+  std::map<std::string, std::weak_ptr<SessionLock>> session_locks_;
+  net::TaskGroup tasks_;
+};
+
+// The spec as the ledger keeps it, JSON.
+std::string SpecToJson(const SandboxSpec& spec);
+
+}  // namespace caisson::sandbox
