@@ -1,6 +1,7 @@
 // What a handler gets, and what it gives back.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/task.h"
 #include "http/server.h"
 #include "json/json.h"
+#include "sandbox/manager.h"
 #include "store/store.h"
 
 namespace caisson::api {
@@ -22,6 +24,10 @@ struct Services {
   const Clock& clock;
   Random& random;
   store::Store& store;
+  // Null where none can be made; the routes refuse then.
+  sandbox::Manager* sandboxes = nullptr;
+  // Tells the worker that a run was submitted; may be empty.
+  std::function<void()> run_submitted = {};
   // True from the moment the server drains: /ready says so.
   bool draining = false;
 };

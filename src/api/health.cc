@@ -18,9 +18,11 @@ Task<Result<Reply>> Ready(Context& context) {
 }
 
 // What is on. An agent that asks for something else is stored, and refused at session start.
-Task<Result<Reply>> Capabilities(Context&) {
-  json::object features{{"definitions", true}, {"sessions", true},   {"events", true},
-                        {"runs", false},       {"sandboxes", false}, {"approvals", false}};
+Task<Result<Reply>> Capabilities(Context& context) {
+  bool sandboxes = context.services.sandboxes != nullptr;
+  bool runs = static_cast<bool>(context.services.run_submitted);
+  json::object features{{"definitions", true}, {"sessions", true},       {"events", true},
+                        {"runs", runs},        {"sandboxes", sandboxes}, {"approvals", false}};
   co_return Reply::Json(
       200, {{"version", CAISSON_VERSION}, {"store", "sqlite"}, {"features", std::move(features)}});
 }

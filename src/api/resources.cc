@@ -32,4 +32,20 @@ json::object ToJson(const store::RunRow& row) {
   return body;
 }
 
+json::object ToJson(const store::SandboxRow& row) {
+  json::object body{{"id", row.id.text()},
+                    {"backend", row.backend},
+                    {"profile", row.profile},
+                    {"status", NameOf(row.status)},
+                    {"generation", row.generation},
+                    {"created_at", FormatTime(row.created_at)},
+                    {"updated_at", FormatTime(row.updated_at)},
+                    {"expires_at", FormatTime(row.expires_at)}};
+  if (!row.session.empty()) body["session_id"] = row.session.text();
+  if (!row.status_reason.empty()) body["status_reason"] = row.status_reason;
+  // What finds the instance on its host stays in the server.
+  body["spec"] = json::ParseObject(row.spec).value_or(json::object());
+  return body;
+}
+
 }  // namespace caisson::api

@@ -8,5 +8,6 @@ namespace caisson::api {
 
 json::object ToJson(const store::SessionRow& row);
 json::object ToJson(const store::RunRow& row);
+json::object ToJson(const store::SandboxRow& row);
 
 }  // namespace caisson::api

@@ -45,7 +45,8 @@ bool GoodRequestId(std::string_view id) {
 }  // namespace
 
 Router::Router() {
-  for (auto list : {HealthRoutes(), DefinitionRoutes(), SessionRoutes(), EventRoutes()}) {
+  for (auto list : {HealthRoutes(), DefinitionRoutes(), SessionRoutes(), EventRoutes(),
+                    SandboxRoutes(), SandboxFileRoutes()}) {
     routes_.insert(routes_.end(), list.begin(), list.end());
   }
 }

@@ -26,6 +26,8 @@ std::span<const Route> HealthRoutes();
 std::span<const Route> DefinitionRoutes();
 std::span<const Route> SessionRoutes();
 std::span<const Route> EventRoutes();
+std::span<const Route> SandboxRoutes();
+std::span<const Route> SandboxFileRoutes();
 
 class Router {
  public:

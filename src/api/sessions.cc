@@ -107,6 +107,7 @@ Task<Result<Reply>> PostMessage(Context& context) {
   submit.idempotency = ReadIdempotency(context, json::SerializeCanonical(std::move(body)));
   CAISSON_CO_ASSIGN(store::Submitted submitted,
                     co_await context.services.store.Submit(context.scope, std::move(submit)));
+  if (context.services.run_submitted) context.services.run_submitted();
   auto accept = context.request.head().headers.Find("accept");
   if (accept.has_value() && accept->find("text/event-stream") != std::string_view::npos) {
     StreamRequest stream;

@@ -34,6 +34,10 @@ void PrintError(const Error& error);
 
 // Each registers its sub-command; `exit_code` is set when it ran.
 void AddExec(CLI::App& app, Host& host, int& exit_code);
+void AddServe(CLI::App& app, Host& host, int& exit_code);
+void AddRun(CLI::App& app, Host& host, int& exit_code);
+void AddShow(CLI::App& app, Host& host, int& exit_code);
+void AddDemoModel(CLI::App& app, Host& host, int& exit_code);
 void AddDoctor(CLI::App& app, Host& host, int& exit_code);
 
 }  // namespace caisson::cli

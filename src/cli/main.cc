@@ -28,8 +28,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "caisson " CAISSON_VERSION);
   app.require_subcommand(1);
   int exit_code = caisson::cli::kExitOk;
+  caisson::cli::AddServe(app, host, exit_code);
+  caisson::cli::AddRun(app, host, exit_code);
   caisson::cli::AddExec(app, host, exit_code);
+  caisson::cli::AddShow(app, host, exit_code);
   caisson::cli::AddDoctor(app, host, exit_code);
+  caisson::cli::AddDemoModel(app, host, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -134,19 +134,35 @@ http::RequestHead GuestClient::Head(std::string method, std::string target,
   return head;
 }
 
+Task<Result<void>> GuestClient::CheckStatus(const http::ResponseHead& answer,
+                                            GuestConnection& connection, Until until) {
+  if (answer.status < 400) co_return Result<void>();
+  CAISSON_CO_ASSIGN(std::string text,
+                    co_await connection->ReadWholeBody(kMaxErrorBytes, std::move(until)));
+  co_return Fail(ErrorOf(answer.status, text));
+}
+
 Task<Result<GuestClient::Answer>> GuestClient::Call(std::string method, std::string target,
                                                     std::string content_type, std::string body,
-                                                    Until until) {
+                                                    Until until, http::Headers extra) {
   CAISSON_CO_ASSIGN(GuestConnection connection, co_await Borrow(until));
   http::RequestHead head =
       Head(std::move(method), std::move(target), std::move(content_type), until);
+  for (const http::Header& field : extra.fields()) head.headers.Add(field.name, field.value);
   CAISSON_CO_ASSIGN(http::ResponseHead answer,
                     co_await connection->Send(std::move(head), body, until));
-  if (answer.status >= 400) {
-    CAISSON_CO_ASSIGN(std::string text, co_await connection->ReadWholeBody(kMaxErrorBytes, until));
-    co_return Fail(ErrorOf(answer.status, text));
-  }
+  CAISSON_CO_TRY(co_await CheckStatus(answer, connection, until));
   co_return Answer{std::move(answer), std::move(connection)};
+}
+
+Task<Result<std::string>> GuestClient::Upload(std::string target, http::BodySource& body,
+                                              Until until) {
+  CAISSON_CO_ASSIGN(GuestConnection connection, co_await Borrow(until));
+  http::RequestHead head = Head("PUT", std::move(target), std::string(guest::kMediaBytes), until);
+  CAISSON_CO_ASSIGN(http::ResponseHead answer,
+                    co_await connection->SendStream(std::move(head), body, std::nullopt, until));
+  CAISSON_CO_TRY(co_await CheckStatus(answer, connection, until));
+  co_return co_await connection->ReadWholeBody(guest::kMaxJsonBytes, until);
 }
 
 Task<Result<std::string>> GuestClient::CallJson(std::string method, std::string target,

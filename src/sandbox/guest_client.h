@@ -127,13 +127,18 @@ class GuestClient {
     GuestConnection connection;
   };
   Task<Result<Answer>> Call(std::string method, std::string target, std::string content_type,
-                            std::string body, Until until);
+                            std::string body, Until until, http::Headers extra = {});
   // The same for an answer that is JSON: its text, at most kMaxJsonBytes.
   Task<Result<std::string>> CallJson(std::string method, std::string target, std::string body,
                                      Until until);
 
+  // PUT of a body that comes in pieces; the answer's JSON text.
+  Task<Result<std::string>> Upload(std::string target, http::BodySource& body, Until until);
+
  private:
   friend class GuestConnection;
+  static Task<Result<void>> CheckStatus(const http::ResponseHead& answer,
+                                        GuestConnection& connection, Until until);
   Task<Result<GuestConnection>> Borrow(Until until);
   http::RequestHead Head(std::string method, std::string target, std::string content_type,
                          Until until) const;
