@@ -105,7 +105,7 @@ HttpParser::Event HttpParser::Next(std::string_view& input) {
         return Event::kBody;
       }
       case State::kChunkEnd:
-        if (!ReadLine(input, 2)) {
+        if (!ReadLine(input, 1)) {
           return state_ == State::kBroken ? Event::kError : Event::kNeedMore;
         }
         if (!line_.empty()) return Broken(ErrorCode::kMalformedRequest, "a chunk is too long");

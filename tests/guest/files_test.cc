@@ -240,7 +240,7 @@ TEST_F(GuestFiles, Case24_LineWindows) {
 }
 
 TEST_F(GuestFiles, Case25_PlantedLinks) {
-  Sh("ln -s /etc/passwd p; ln -s / d; ln -s ../other s; ln -s /proc/self/fd m; ln -s /proc/1/root r; ln -s ~+ abs");
+  Sh("ln -s /etc/passwd p; ln -s / d; ln -s ../other s; ln -s /proc/self/fd m; ln -s /proc/1/root r; ln -s $PWD abs; mkdir a");
   // With the sandbox as root, links lead where the user could go.
   EXPECT_EQ(Get("p").body, Sh("cat /etc/passwd"));
   EXPECT_EQ(Put("p", "x").Code(), "file_access_denied");
@@ -256,7 +256,9 @@ TEST_F(GuestFiles, Case25_PlantedLinks) {
   EXPECT_EQ(Get("root-readable", "&root=work_dir").body, "shown");
   // Magic links are not followed by anybody.
   EXPECT_EQ(Get("/proc/self/fd/0").Code(), "symlink_loop");
-  EXPECT_EQ(Get("m/0").Code(), "file_access_denied");  // the guest's own descriptors
+  EXPECT_EQ(Get("m/0").Code(), "symlink_loop");
+  EXPECT_EQ(Get("/proc/self/mem").Code(), "file_access_denied");
+  EXPECT_EQ(Get("/proc/self/environ").Code(), "file_access_denied");
   EXPECT_THAT((std::vector<std::string>{"symlink_loop", "file_access_denied"}), testing::Contains(Get("r/etc/passwd").Code()));
   // A link is removed, not what it points to.
   Sh("mkdir keep; touch keep/x; ln -s keep away");
@@ -303,6 +305,8 @@ TEST_F(GuestFiles, Case28_OddEntriesDoNotStopAList) {
   EXPECT_EQ(Get("/dev/zero").Code(), "not_a_regular_file");
   EXPECT_LT(NowMs() - start, 1000);
   EXPECT_EQ(Get("t/dangling").Code(), "file_not_found");
+  EXPECT_EQ(Post("remove", {{"path", "t"}, {"recursive", true}}).Code(), "file_access_denied");
+  Sh("chmod 700 t/closed");
   EXPECT_EQ(Post("remove", {{"path", "t"}, {"recursive", true}}).status, 200);
   EXPECT_EQ(Get("t").Code(), "file_not_found");
 }
