@@ -19,6 +19,13 @@
 
 namespace caisson::guest {
 
+// A sanitized guest's memory and speed say nothing.
+#ifdef CAISSON_GUEST_SANITIZED
+inline constexpr bool kMeasures = false;
+#else
+inline constexpr bool kMeasures = true;
+#endif
+
 enum class Tracking { kCgroup, kSupervisor };
 
 struct HttpResponse {
