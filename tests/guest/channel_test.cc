@@ -1,7 +1,10 @@
 // The channel: framing, authority, limits, and the states that the whole sandbox can be in.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
+
+#include <stdexcept>
 
 #include "guest_process.h"
 
@@ -114,6 +117,54 @@ TEST_F(GuestChannel, ALateRemovalMakesTheSandboxUnclean) {
   EXPECT_NE(guest_->Health(), "ok");
   EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "sandbox_unclean");
   EXPECT_EQ(guest_->Call("GET", kPathHello).status, 200);
+}
+
+TEST_F(GuestChannel, ADeadSpawnerMakesTheSandboxUnclean) {
+  auto spawners = guest_->Children("caisson-spawn");
+  ASSERT_EQ(spawners.size(), 1U);
+  ::kill(spawners[0], SIGKILL);
+  EXPECT_TRUE(WaitFor([&] { return guest_->Health() != "ok"; }));
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "sandbox_unclean");
+}
+
+TEST_F(GuestChannel, ADeadSupervisorIsALostCommand) {
+  ExecStream stream(guest_->socket_path(), "POST", kPathExecs, R"({"command":"sleep 30"})");
+  stream.Next();
+  auto supervisors = guest_->Children("caisson-super");
+  ASSERT_EQ(supervisors.size(), 1U);
+  ::kill(supervisors[0], SIGKILL);
+  ExecResult result;
+  Collect(stream, result);
+  EXPECT_EQ(result.Reason(), "lost");
+  EXPECT_TRUE(result.exit.at("code").is_null());
+  EXPECT_NE(guest_->Health(), "ok");
+}
+
+TEST_F(GuestChannel, ADeadWorkerFailsAlone) {
+  guest_->Shell("head -c 2000000000 /dev/zero > big");
+  HttpStream stream(guest_->socket_path());
+  stream.SendRequest("POST", kPathGrep, R"({"path":"/","pattern":"no such text anywhere"})");
+  std::vector<pid_t> workers;
+  ASSERT_TRUE(WaitFor([&] { return !(workers = guest_->Children("caisson-work")).empty(); }));
+  ::kill(workers[0], SIGKILL);
+  EXPECT_EQ(stream.ReadResponse().Code(), "io_error");
+  EXPECT_EQ(guest_->Health(), "ok");
+}
+
+TEST(GuestStart, FailuresAreTold) {
+  for (const char* config : {"{}", "nonsense", R"({"user":{"uid":1000,"gid":1000,"name":"u","home":"/"},"work_dir":"/no/such"})"}) {
+    GuestProcess::Options options;
+    options.config = config;
+    std::string reason;
+    try {
+      auto guest = GuestProcess::Start(options, reason);
+      if (!guest) GTEST_SKIP() << reason;
+      ADD_FAILURE() << config;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("did not start: ")) << config;
+      EXPECT_GT(std::string(error.what()).size(), 40U);
+    }
+  }
 }
 
 TEST(GuestUnprivileged, WorksAsTheUserItself) {

@@ -299,7 +299,8 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
        {{"uid", 1000}, {"gid", 1000}, {"name", "user"}, {"home", guest->work_dir_}, {"shell", "/bin/sh"}}},
       {"work_dir", guest->work_dir_},
       {"env", boost::json::object{}}};
-  fds[std::string(kEnvConfigFd)].reset(MemFd(boost::json::serialize(config)));
+  fds[std::string(kEnvConfigFd)].reset(
+      MemFd(options.config.empty() ? boost::json::serialize(config) : options.config));
   if (!options.filter.empty()) {
     fds[std::string(kEnvFilterFd)].reset(
         MemFd({reinterpret_cast<const char*>(options.filter.data()), options.filter.size()}));
@@ -399,6 +400,19 @@ int64_t GuestProcess::RssKiB() const {
     if (line.starts_with("VmRSS:")) return std::atoll(line.c_str() + 6);
   }
   return -1;
+}
+
+std::vector<pid_t> GuestProcess::Children(const std::string& name) const {
+  std::vector<pid_t> found;
+  std::string task = "/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_);
+  std::ifstream children(task + "/children");
+  pid_t pid = 0;
+  while (children >> pid) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string line;
+    if (std::getline(comm, line) && line == name) found.push_back(pid);
+  }
+  return found;
 }
 
 size_t GuestProcess::CgroupCount() const {

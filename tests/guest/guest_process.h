@@ -112,6 +112,7 @@ class GuestProcess {
     std::function<void(const std::string& work_dir)> prepare;
     std::string mem_events;  // path of a file to pass as CAISSON_GUEST_MEMEVENTS_FD
     std::vector<uint8_t> filter;
+    std::string config;         // instead of the usual one
     bool unprivileged = false;  // the guest itself is uid 1000
   };
 
@@ -126,6 +127,8 @@ class GuestProcess {
   std::string Outside(const std::string& path) const;
   int64_t RssKiB() const;
   size_t CgroupCount() const;
+  // Processes of that name among the guest's children, by pids of this namespace.
+  std::vector<pid_t> Children(const std::string& name) const;
 
   HttpResponse Call(std::string_view method, std::string_view target, std::string_view body = {},
                     const std::vector<std::pair<std::string, std::string>>& headers = {});
