@@ -33,6 +33,13 @@ TEST(Sha256Test, KnownVectors) {
     hash.Update(std::string_view(text).substr(cut));
     EXPECT_EQ(hash.HexDigest(), Sha256::Hex(text));
   }
+  std::string text;
+  for (int i = 0; i < 500; i++) {
+    text += static_cast<char>(i * 37 + i / 7);
+    Sha256 portable(true);
+    portable.Update(text);
+    EXPECT_EQ(portable.HexDigest(), Sha256::Hex(text));
+  }
 }
 
 class Feeder {

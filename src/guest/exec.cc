@@ -143,12 +143,7 @@ Result<UniqueFd> Exec::ScriptFile() const {
   // The shell's first act is to close what it need not have; on the same line, so that the line
   // numbers in its messages are right.
   std::string text = "exec 3<&-; " + spec_.command;
-  auto file = MakeSealedMemFd("command", text);
-  if (file) return file;
-  CAISSON_ASSIGN(UniqueFd disk, OpenFile("/tmp", O_TMPFILE | O_RDWR, 0644));
-  CAISSON_TRY(WriteAll(disk.get(), text));
-  ::fchmod(disk.get(), 0644);
-  return disk;
+  return MakeAnonymousFile("command", text);
 }
 
 std::vector<std::string> Exec::Environment() const {

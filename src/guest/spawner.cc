@@ -154,6 +154,15 @@ class SpawnerProcess {
 
 }  // namespace
 
+Result<UniqueFd> MakeAnonymousFile(const char* name, std::string_view content) {
+  auto memory = MakeSealedMemFd(name, content);
+  if (memory) return memory;
+  CAISSON_ASSIGN(UniqueFd file, OpenFile("/tmp", O_TMPFILE | O_RDWR, 0644));
+  CAISSON_TRY(WriteAll(file.get(), content));
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return Fail(ErrnoError(errno, "lseek"));
+  return file;
+}
+
 Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, int proc) {
   std::string program;
   if (filter >= 0) {
@@ -230,7 +239,7 @@ Result<void> Spawner::Start(const SpawnRequest& request, Done done) {
   if (request.terminal) head.flags |= kTerminal;
   UniqueFd file;
   if (strings.size() > kInlineBytes) {
-    CAISSON_ASSIGN(file, MakeSealedMemFd("arguments", strings));
+    CAISSON_ASSIGN(file, MakeAnonymousFile("arguments", strings));
     add(file.get(), kStrings);
     strings.clear();
   }

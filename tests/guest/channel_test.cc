@@ -120,8 +120,8 @@ TEST_F(GuestChannel, ALateRemovalMakesTheSandboxUnclean) {
 }
 
 TEST_F(GuestChannel, ADeadSpawnerMakesTheSandboxUnclean) {
-  auto spawners = guest_->Children("caisson-spawn");
-  ASSERT_EQ(spawners.size(), 1U);
+  std::vector<pid_t> spawners;  // it names itself a moment after it starts
+  ASSERT_TRUE(WaitFor([&] { return (spawners = guest_->Children("caisson-spawn")).size() == 1; }));
   ::kill(spawners[0], SIGKILL);
   EXPECT_TRUE(WaitFor([&] { return guest_->Health() != "ok"; }));
   EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "sandbox_unclean");
@@ -130,8 +130,8 @@ TEST_F(GuestChannel, ADeadSpawnerMakesTheSandboxUnclean) {
 TEST_F(GuestChannel, ADeadSupervisorIsALostCommand) {
   ExecStream stream(guest_->socket_path(), "POST", kPathExecs, R"({"command":"sleep 30"})");
   stream.Next();
-  auto supervisors = guest_->Children("caisson-super");
-  ASSERT_EQ(supervisors.size(), 1U);
+  std::vector<pid_t> supervisors;
+  ASSERT_TRUE(WaitFor([&] { return (supervisors = guest_->Children("caisson-super")).size() == 1; }));
   ::kill(supervisors[0], SIGKILL);
   ExecResult result;
   Collect(stream, result);

@@ -5,9 +5,13 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <fstream>
 #include <thread>
@@ -483,6 +487,31 @@ TEST_P(GuestExec, TheFilterIsLoaded) {
   ExecResult result = guest_->Shell("grep Seccomp: /proc/self/status; uname");
   EXPECT_THAT(result.out, HasSubstr("Seccomp:\t2"));
   EXPECT_NE(result.ExitCode(), 0);
+}
+
+TEST_P(GuestExec, WorksWithoutNewerSystemCalls) {
+  GuestProcess::Options options;
+  options.prepare = [](const std::string&) {
+    // As an old kernel or an outer filter answers.
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) ::_exit(119);
+  };
+  StartGuest(options);
+  ExecResult result = guest_->Shell("ls /proc/self/fd | wc -l; sleep 60 & (setsid sleep 61 &); sleep 62", 500);
+  EXPECT_EQ(result.out, "4\n");
+  EXPECT_EQ(result.Reason(), "timeout");
+  EXPECT_EQ(Count("sleep"), 0);
+  EXPECT_EQ(guest_->Shell(": " + std::string(300'000, 'x') + "\necho done; ls /proc/self/fd | wc -l").out, "done\n4\n");
+  EXPECT_EQ(guest_->Exec({{"argv", {"printf", "%.3s", std::string(100'000, 'a')}}}).out, "aaa");
+  EXPECT_EQ(guest_->Exec({{"argv", {"none"}}}).error, "command_not_found");
 }
 
 TEST_P(GuestExec, EndedOnesAreForgottenInTheirOrder) {
