@@ -125,7 +125,9 @@ TEST(OutputTest, HeadAndTail) {
 TEST(RecordTest, Layout) {
   std::string out;
   AppendRecord(out, RecordType::kStderr, 0x0102030405060708, "abc");
-  EXPECT_EQ(out, std::string("\x03\0\0\0\x03\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01" "abc", 19));
+  EXPECT_EQ(out, std::string("\x03\0\0\0\x03\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01"
+                             "abc",
+                             19));
 }
 
 TEST(GlobTest, Names) {
@@ -134,13 +136,17 @@ TEST(GlobTest, Names) {
     const char* name;
     bool matches;
   };
-  for (const Row& row : {Row{"*", "abc", true}, {"*", ".abc", false}, {".*", ".abc", true}, {"a*c", "abbc", true},
-                         {"a*c", "abcd", false}, {"a?c", "aéc", true}, {"a?c", "ac", false}, {"[abc]x", "bx", true},
-                         {"[!a]x", "bx", true}, {"[^a]x", "ax", false}, {"[a-c]", "b", true}, {"[a-]", "-", true},
-                         {"[]a]", "]", true}, {"[!]]", "]", false}, {"[é-ü]", "ö", true}, {"[ab", "[ab", true},
-                         {"!x", "!x", true}, {"*a*b*c*", "xaxbxcx", true}, {"**", "ab", true}, {"a", "b", false},
-                         {"?", "\xff", true}, {"*.bin", "\xff.bin", true}, {"-*", "-rf", true}}) {
-    EXPECT_EQ(MatchName(row.pattern, row.name, false), row.matches) << row.pattern << " " << row.name;
+  for (const Row& row :
+       {Row{"*", "abc", true},       {"*", ".abc", false},   {".*", ".abc", true},
+        {"a*c", "abbc", true},       {"a*c", "abcd", false}, {"a?c", "aéc", true},
+        {"a?c", "ac", false},        {"[abc]x", "bx", true}, {"[!a]x", "bx", true},
+        {"[^a]x", "ax", false},      {"[a-c]", "b", true},   {"[a-]", "-", true},
+        {"[]a]", "]", true},         {"[!]]", "]", false},   {"[é-ü]", "ö", true},
+        {"[ab", "[ab", true},        {"!x", "!x", true},     {"*a*b*c*", "xaxbxcx", true},
+        {"**", "ab", true},          {"a", "b", false},      {"?", "\xff", true},
+        {"*.bin", "\xff.bin", true}, {"-*", "-rf", true}}) {
+    EXPECT_EQ(MatchName(row.pattern, row.name, false), row.matches)
+        << row.pattern << " " << row.name;
   }
   EXPECT_TRUE(MatchName("*", ".abc", true));
   std::string stars;
@@ -181,7 +187,9 @@ TEST(GlobTest, Paths) {
 }
 
 TEST(LinesTest, Windows) {
-  auto read = [](std::string_view text, LineWindowRequest request = {}) { return ReadLineWindow(text, request); };
+  auto read = [](std::string_view text, LineWindowRequest request = {}) {
+    return ReadLineWindow(text, request);
+  };
   EXPECT_EQ(read("a\nb\n")->total_lines, 2);
   EXPECT_EQ(read("a\nb")->total_lines, 2);
   EXPECT_EQ(read("\n")->total_lines, 1);
@@ -212,20 +220,24 @@ TEST(EditTest, Rules) {
   auto edit = [](std::string_view text, EditRequest request) { return ReplaceText(text, request); };
   EXPECT_EQ(edit("aXb", {.old_text = "X", .new_text = "$&\\0"})->content, "a$&\\0b");
   EXPECT_EQ(edit("aaa", {.old_text = "aa", .new_text = "b"})->content, "ba");
-  EXPECT_EQ(edit("aXbX", {.old_text = "X", .new_text = ""}).error().code, ErrorCode::kMultipleOccurrences);
+  EXPECT_EQ(edit("aXbX", {.old_text = "X", .new_text = ""}).error().code,
+            ErrorCode::kMultipleOccurrences);
   EXPECT_EQ(edit("aXbX", {.old_text = "X", .new_text = "", .replace_all = true})->content, "ab");
   EXPECT_EQ(edit("aXbX", {.old_text = "X", .new_text = "", .expected_count = 2})->count, 2);
   EXPECT_EQ(edit("a", {.old_text = "", .new_text = "b"}).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(edit("a\r\nb", {.old_text = "a\nb", .new_text = "x\ny"})->content, "x\r\ny");
   EXPECT_EQ(edit("a\nb", {.old_text = "a\r\nb", .new_text = "x\r\ny"})->content, "x\ny");
-  EXPECT_EQ(edit("a\r\nb", {.old_text = "a\nb", .new_text = "x", .adapt_newlines = false}).error().code, ErrorCode::kStringNotFound);
+  EXPECT_EQ(
+      edit("a\r\nb", {.old_text = "a\nb", .new_text = "x", .adapt_newlines = false}).error().code,
+      ErrorCode::kStringNotFound);
 }
 
 TEST(RangeTest, Forms) {
   EXPECT_EQ(ParseRange("bytes=2-3", 10)->length, 2U);
   EXPECT_EQ(ParseRange("bytes=-3", 10)->first, 7U);
   EXPECT_EQ(ParseRange("bytes=-30", 10)->first, 0U);
-  for (const char* bad : {"bytes=", "bytes=-", "bytes=a-b", "bytes=10-11", "bytes=1-0", "bytes=0-1,2-3", "bytes=-0", "x=0-1"}) {
+  for (const char* bad : {"bytes=", "bytes=-", "bytes=a-b", "bytes=10-11", "bytes=1-0",
+                          "bytes=0-1,2-3", "bytes=-0", "x=0-1"}) {
     EXPECT_FALSE(ParseRange(bad, 10).has_value()) << bad;
   }
   EXPECT_FALSE(ParseRange("bytes=0-", 0).has_value());
@@ -245,9 +257,14 @@ TEST(PathsTest, Shapes) {
 
 TEST(ConfigTest, Parse) {
   Config config;
-  EXPECT_TRUE(ParseConfig(R"({"user":{"uid":1000,"gid":1000,"name":"u","home":"/h","groups":[4,5]},"work_dir":"/w","env":{"A":"b"}})", config).has_value());
+  EXPECT_TRUE(
+      ParseConfig(
+          R"({"user":{"uid":1000,"gid":1000,"name":"u","home":"/h","groups":[4,5]},"work_dir":"/w","env":{"A":"b"}})",
+          config)
+          .has_value());
   EXPECT_EQ(config.user.groups.size(), 2U);
-  for (const char* bad : {"{}", R"({"user":{},"work_dir":"/w"})", R"({"user":{"uid":-1,"gid":0,"name":"u","home":"/"},"work_dir":"/w"})",
+  for (const char* bad : {"{}", R"({"user":{},"work_dir":"/w"})",
+                          R"({"user":{"uid":-1,"gid":0,"name":"u","home":"/"},"work_dir":"/w"})",
                           R"({"user":{"uid":1,"gid":1,"name":"u","home":"/"},"work_dir":"w"})"}) {
     Config other;
     EXPECT_FALSE(ParseConfig(bad, other).has_value()) << bad;
@@ -262,11 +279,13 @@ TEST(ExecSpecTest, Validation) {
   EXPECT_EQ(parse(R"({"command":"x"})")->cwd, "/w");
   EXPECT_EQ(parse(R"({"argv":["a",""]})")->argv.size(), 2U);
   EXPECT_EQ(parse(R"({"argv_base64":["/w=="]})")->argv[0], "\xff");
-  for (const char* bad : {R"({})", R"({"command":"x","argv":["y"]})", R"({"argv":[1]})", R"({"argv":[""]})",
-                          R"({"command":"a\u0000b"})", R"({"command":"x","id":"A"})", R"({"command":"x","timeout_ms":-1})",
-                          R"({"command":"x","tail_bytes":2000000})", R"({"command":"x","stdin":"file"})",
-                          R"({"command":"x","pty":{"rows":0,"cols":1}})", R"({"command":"x","env":{"a":1}})",
-                          R"({"command":"x","env":["a"]})", R"({"command":"x","background":"yes"})"}) {
+  for (const char* bad :
+       {R"({})", R"({"command":"x","argv":["y"]})", R"({"argv":[1]})", R"({"argv":[""]})",
+        R"({"command":"a\u0000b"})", R"({"command":"x","id":"A"})",
+        R"({"command":"x","timeout_ms":-1})", R"({"command":"x","tail_bytes":2000000})",
+        R"({"command":"x","stdin":"file"})", R"({"command":"x","pty":{"rows":0,"cols":1}})",
+        R"({"command":"x","env":{"a":1}})", R"({"command":"x","env":["a"]})",
+        R"({"command":"x","background":"yes"})"}) {
     EXPECT_FALSE(parse(bad).has_value()) << bad;
   }
 }

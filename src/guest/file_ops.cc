@@ -197,8 +197,10 @@ FileResult MoveFile(const Paths& paths, const FilePath& from, const FilePath& to
 bool IsPlainRemoval(const Paths& paths, const FilePath& path) {
   auto place = paths.Locate(path, false);
   struct stat status{};
-  return !place || ::fstatat(place->directory.get(), place->name.c_str(), &status,
-                             AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode);
+  return !place ||
+         ::fstatat(place->directory.get(), place->name.c_str(), &status, AT_SYMLINK_NOFOLLOW) !=
+             0 ||
+         !S_ISDIR(status.st_mode);
 }
 
 FileResult RemoveFile(const Paths& paths, const FilePath& path, bool recursive, bool missing_ok) {

@@ -46,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string whole = Trace(bytes, size == 0 ? 1 : size);
   std::string single = Trace(bytes, 1);
   // A fault later in one read may be seen before the whole of it is: then the shorter is a prefix.
-  bool same = whole == single || (whole.ends_with('X') && single.starts_with(whole.substr(0, whole.size() - 1))) ||
+  bool same = whole == single ||
+              (whole.ends_with('X') && single.starts_with(whole.substr(0, whole.size() - 1))) ||
               (single.ends_with('X') && whole.starts_with(single.substr(0, single.size() - 1)));
   if (!same) __builtin_trap();
   return 0;

@@ -36,7 +36,8 @@ TEST(HttpTest, WholeMessagesInAnyPieces) {
   const std::string messages[] = {
       "GET /a%20b?x=1&y=%ff&z HTTP/1.1\r\nHost: h\r\n\r\n",
       "POST /p HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
-      "POST /p HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nhel\r\n2;ext=\"v\"\r\nlo\r\n0\r\nTrailer: x\r\n\r\n",
+      "POST /p HTTP/1.1\r\nTransfer-Encoding: "
+      "Chunked\r\n\r\n3\r\nhel\r\n2;ext=\"v\"\r\nlo\r\n0\r\nTrailer: x\r\n\r\n",
   };
   for (const std::string& message : messages) {
     for (size_t step : {1U, 2U, 3U, 7U, 1000U}) {
@@ -104,12 +105,14 @@ TEST(HttpTest, SmugglingAndMalformedMessages) {
 }
 
 TEST(HttpTest, BadChunks) {
-  for (const char* chunks : {"\r\n", "g\r\n", "-1\r\n", "+1\r\n", " 1\r\n", "0x1\r\n", "1 \r\n", "1\n", "1\r1",
-                             "1\r\nab\r\n", "1\r\na\n", "1\r\naXX", "fffffffffffffffff\r\n",
-                             "0\r\nbad trailer\r\n\r\n", "0\r\n x: y\r\n\r\n"}) {
+  for (const char* chunks :
+       {"\r\n", "g\r\n", "-1\r\n", "+1\r\n", " 1\r\n", "0x1\r\n", "1 \r\n", "1\n", "1\r1",
+        "1\r\nab\r\n", "1\r\na\n", "1\r\naXX", "fffffffffffffffff\r\n", "0\r\nbad trailer\r\n\r\n",
+        "0\r\n x: y\r\n\r\n"}) {
     for (size_t step : {1U, 1000U}) {
       HttpParser parser;
-      std::string message = std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n") + chunks;
+      std::string message =
+          std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n") + chunks;
       EXPECT_EQ(Feed(parser, message, step).last, Event::kError) << chunks;
     }
   }
@@ -130,12 +133,17 @@ TEST(HttpTest, Limits) {
   for (int i = 0; i < 2000; i++) endless += "Name: value\r\n";
   EXPECT_EQ(Feed(trailers, endless, 1000).last, Event::kError);
   HttpParser extension;
-  EXPECT_EQ(Feed(extension, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(2000, 'e'), 1000).last, Event::kError);
+  EXPECT_EQ(
+      Feed(extension,
+           "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(2000, 'e'), 1000)
+          .last,
+      Event::kError);
 }
 
 TEST(HttpTest, ResponseHead) {
   EXPECT_EQ(HttpResponseHead(404, "application/json", 2, true, "X: y\r\n"),
-            "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\nX: y\r\n\r\n");
+            "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: "
+            "2\r\nConnection: close\r\nX: y\r\n\r\n");
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace caisson::guest {
 namespace {
 
 TEST(JsonTest, ReadsValues) {
-  auto json = Json::Parse(R"( {"a":1,"b":[true,false,null],"c":"\u00e9\ud83d\ude00\n","d":-2.5e1,"a":2} )");
+  auto json =
+      Json::Parse(R"( {"a":1,"b":[true,false,null],"c":"\u00e9\ud83d\ude00\n","d":-2.5e1,"a":2} )");
   ASSERT_TRUE(json.has_value());
   EXPECT_EQ(json->Find("a")->AsInt(), 2);  // the last counts
   EXPECT_EQ(json->Find("b")->items().size(), 3U);
@@ -21,9 +22,11 @@ TEST(JsonTest, ReadsValues) {
 
 TEST(JsonTest, RefusesWhatIsNotJson) {
   for (const char* text :
-       {"", " ", "{", "[1,]", "{\"a\"}", "{\"a\":1,}", "01", "+1", "1.", ".5", "1e", "tru", "nul", "'a'",
-        "\"\\x\"", "\"\\ud800\"", "\"\\ude00\"", "\"\\ud800\\u0041\"", "\"\\u12\"", "\"\\u-123\"", "\"a\nb\"",
-        "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "1 2", "{\"a\":1}x", "[1 2]", "NaN", "\"unended"}) {
+       {"",          " ",           "{",        "[1,]",        "{\"a\"}",      "{\"a\":1,}",
+        "01",        "+1",          "1.",       ".5",          "1e",           "tru",
+        "nul",       "'a'",         "\"\\x\"",  "\"\\ud800\"", "\"\\ude00\"",  "\"\\ud800\\u0041\"",
+        "\"\\u12\"", "\"\\u-123\"", "\"a\nb\"", "\"\xff\"",    "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
+        "1 2",       "{\"a\":1}x",  "[1 2]",    "NaN",         "\"unended"}) {
     EXPECT_FALSE(Json::Parse(text).has_value()) << text;
   }
 }
@@ -39,7 +42,8 @@ TEST(JsonTest, BoundsDepthAndNumber) {
 }
 
 TEST(JsonTest, FieldsCheckTypes) {
-  auto json = Json::Parse(R"({"s":"x","n":5,"b":true,"raw_base64":"/w==","bad_base64":"?","z":null})");
+  auto json =
+      Json::Parse(R"({"s":"x","n":5,"b":true,"raw_base64":"/w==","bad_base64":"?","z":null})");
   Fields fields(*json);
   EXPECT_EQ(fields.Required("s"), "x");
   EXPECT_EQ(fields.Int("n", 0, 10), 5);
@@ -59,15 +63,25 @@ TEST(JsonTest, FieldsCheckTypes) {
 
 TEST(JsonTest, Writes) {
   JsonWriter json;
-  json.BeginObject().Field("a", 1).Key("b").BeginArray().String("x\"\\\n\x01").Bool(true).Null().EndArray();
+  json.BeginObject()
+      .Field("a", 1)
+      .Key("b")
+      .BeginArray()
+      .String("x\"\\\n\x01")
+      .Bool(true)
+      .Null()
+      .EndArray();
   json.Bytes("name", "\xff.x").EndObject();
-  EXPECT_EQ(json.text(), "{\"a\":1,\"b\":[\"x\\\"\\\\\\n\\u0001\",true,null],\"name\":\"\xEF\xBF\xBD.x\",\"name_base64\":\"/y54\"}");
+  EXPECT_EQ(json.text(),
+            "{\"a\":1,\"b\":[\"x\\\"\\\\\\n\\u0001\",true,null],\"name\":\"\xEF\xBF\xBD.x\",\"name_"
+            "base64\":\"/y54\"}");
   EXPECT_TRUE(Json::Parse(json.text()).has_value());
 }
 
 TEST(TextTest, Utf8) {
   EXPECT_TRUE(IsValidUtf8("aé☕😀"));
-  for (const char* bad : {"\x80", "\xc1\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5", "\xe2\x98"}) {
+  for (const char* bad : {"\x80", "\xc1\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                          "\xf5", "\xe2\x98"}) {
     EXPECT_FALSE(IsValidUtf8(bad)) << bad;
   }
   EXPECT_EQ(ReplaceBadUtf8("a\xff\xe2\x98"), "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
@@ -82,7 +96,8 @@ TEST(TextTest, Base64AndPercent) {
     EXPECT_EQ(Base64Decode(bad), std::nullopt) << bad;
   }
   EXPECT_EQ(PercentDecode("a%20b+%FF"), "a b+\xff");
-  for (const char* bad : {"%", "%2", "%zz", "a%2"}) EXPECT_EQ(PercentDecode(bad), std::nullopt) << bad;
+  for (const char* bad : {"%", "%2", "%zz", "a%2"})
+    EXPECT_EQ(PercentDecode(bad), std::nullopt) << bad;
 }
 
 TEST(TextTest, Numbers) {

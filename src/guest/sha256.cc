@@ -48,7 +48,8 @@ __attribute__((target("sha,sse4.1"))) void BlocksByInstructions(uint32_t* state,
     const __m128i cdgh_before = cdgh;
     __m128i w[4];
     for (int i = 0; i < 4; i++) {
-      w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data + 16 * i)), order);
+      w[i] =
+          _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data + 16 * i)), order);
     }
     for (int step = 0; step < 16; step++) {
       __m128i now = w[step % 4];
@@ -59,8 +60,8 @@ __attribute__((target("sha,sse4.1"))) void BlocksByInstructions(uint32_t* state,
         now = _mm_sha256msg2_epu32(now, before);
         w[step % 4] = now;
       }
-      __m128i input = _mm_add_epi32(
-          now, _mm_loadu_si128(reinterpret_cast<const __m128i*>(&kRound[4 * step])));
+      __m128i input =
+          _mm_add_epi32(now, _mm_loadu_si128(reinterpret_cast<const __m128i*>(&kRound[4 * step])));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, input);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(input, 0x0E));
     }
@@ -87,7 +88,8 @@ void Sha256::Blocks(const uint8_t* data, size_t count) {
 void Sha256::Block(const uint8_t* block) {
   uint32_t w[64];
   for (size_t i = 0; i < 16; i++) {
-    w[i] = static_cast<uint32_t>(block[4 * i]) << 24 | static_cast<uint32_t>(block[4 * i + 1]) << 16 |
+    w[i] = static_cast<uint32_t>(block[4 * i]) << 24 |
+           static_cast<uint32_t>(block[4 * i + 1]) << 16 |
            static_cast<uint32_t>(block[4 * i + 2]) << 8 | static_cast<uint32_t>(block[4 * i + 3]);
   }
   for (size_t i = 16; i < 64; i++) {
@@ -100,8 +102,8 @@ void Sha256::Block(const uint8_t* block) {
   for (size_t i = 0; i < 64; i++) {
     uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
                   ((e & f) ^ (~e & g)) + kRound[i] + w[i];
-    uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) +
-                  ((a & b) ^ (a & c) ^ (b & c));
+    uint32_t t2 =
+        (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g;
     g = f;
     f = e;
@@ -141,7 +143,8 @@ std::string Sha256::HexDigest() {
   for (size_t i = 0; i < 8; i++) padding[zeros + i] = static_cast<char>(bits >> (56 - 8 * i));
   Update(std::string_view(padding, zeros + 8));
   uint8_t digest[32];
-  for (size_t i = 0; i < 32; i++) digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  for (size_t i = 0; i < 32; i++)
+    digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return HexEncode(digest, sizeof digest);
 }
 

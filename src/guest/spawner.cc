@@ -25,7 +25,13 @@ constexpr size_t kInlineBytes = 64 * 1024;  // of strings in a message; more go 
 constexpr size_t kMaxFds = 7;
 constexpr size_t kMaxStringBytes = 64 * 1024 * 1024;
 
-enum RequestFlag : uint32_t { kScript = 1, kCgroup = 2, kControl = 4, kStrings = 8, kTerminal = 16 };
+enum RequestFlag : uint32_t {
+  kScript = 1,
+  kCgroup = 2,
+  kControl = 4,
+  kStrings = 8,
+  kTerminal = 16
+};
 
 struct RequestHead {
   uint64_t id = 0;
@@ -195,8 +201,7 @@ Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, i
     filter_program.len = static_cast<unsigned short>(program.size() / sizeof(sock_filter));
     filter_program.filter = reinterpret_cast<sock_filter*>(program.data());
     // On the heap: its buffer is large, and it lives until the process ends.
-    auto* process =
-        new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
+    auto* process = new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
     process->Run();
   }
   pid_ = pid;

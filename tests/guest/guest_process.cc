@@ -109,7 +109,8 @@ HttpStream::HttpStream(const std::string& socket_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
-  Check(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "connect");
+  Check(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+        "connect");
 }
 
 void HttpStream::Send(std::string_view bytes) {
@@ -294,11 +295,14 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
   std::map<std::string, UniqueFd> fds;
   fds[std::string(kEnvListenFd)] = std::move(listener);
   fds[std::string(kEnvTokenFd)].reset(MemFd(kToken));
-  boost::json::object config{
-      {"user",
-       {{"uid", 1000}, {"gid", 1000}, {"name", "user"}, {"home", guest->work_dir_}, {"shell", "/bin/sh"}}},
-      {"work_dir", guest->work_dir_},
-      {"env", boost::json::object{}}};
+  boost::json::object config{{"user",
+                              {{"uid", 1000},
+                               {"gid", 1000},
+                               {"name", "user"},
+                               {"home", guest->work_dir_},
+                               {"shell", "/bin/sh"}}},
+                             {"work_dir", guest->work_dir_},
+                             {"env", boost::json::object{}}};
   fds[std::string(kEnvConfigFd)].reset(
       MemFd(options.config.empty() ? boost::json::serialize(config) : options.config));
   if (!options.filter.empty()) {

@@ -1,5 +1,5 @@
-// Starts a real caisson-guest as pid 1 of its own mount and pid namespaces and talks raw HTTP to it.
-// Needs root. Everything it makes is gone when it is destroyed.
+// Starts a real caisson-guest as pid 1 of its own mount and pid namespaces and talks raw HTTP to
+// it. Needs root. Everything it makes is gone when it is destroyed.
 #pragma once
 
 #include <sys/types.h>
