@@ -24,12 +24,12 @@ struct CommandUser {
 
 struct Config {
   CommandUser user;
-  std::string work_dir;                     // absolute
-  std::map<std::string, std::string> env;   // added to every command's environment
+  std::string work_dir;                    // absolute
+  std::map<std::string, std::string> env;  // added to every command's environment
   std::string token;
 
   UniqueFd listen;
-  UniqueFd filter;      // optional, like all below
+  UniqueFd filter;  // optional, like all below
   UniqueFd cgroup;
   UniqueFd mem_events;
   UniqueFd sync;

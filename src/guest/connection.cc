@@ -14,9 +14,9 @@ namespace caisson::guest {
 namespace {
 
 constexpr size_t kReadBytes = 128 * 1024;
-constexpr size_t kHighWater = 128 * 1024;      // of unwritten reply bytes
-constexpr size_t kWorkBytes = 1024 * 1024;     // written in one round
-constexpr uint64_t kMaxDiscard = 256 * 1024;   // of a body that nobody wants, before the stream goes
+constexpr size_t kHighWater = 128 * 1024;     // of unwritten reply bytes
+constexpr size_t kWorkBytes = 1024 * 1024;    // written in one round
+constexpr uint64_t kMaxDiscard = 256 * 1024;  // of a body that nobody wants, before the stream goes
 constexpr int64_t kHeaderTimeoutMs = 30'000;
 constexpr int64_t kLingerMs = 1'000;
 constexpr size_t kChunkHead = 10;  // "XXXXXXXX\r\n"
@@ -185,8 +185,10 @@ void Connection::DeliverBody() {
   }
   if (whole_.size() + undelivered_.size() > whole_limit_) {
     close_after_ = true;
-    ReplyError(Error{ErrorCode::kBodyTooLarge, "the body exceeds " +
-                     Decimal(static_cast<int64_t>(whole_limit_)) + " bytes", {}, std::nullopt});
+    ReplyError(Error{ErrorCode::kBodyTooLarge,
+                     "the body exceeds " + Decimal(static_cast<int64_t>(whole_limit_)) + " bytes",
+                     {},
+                     std::nullopt});
     return;
   }
   whole_.append(undelivered_);
@@ -208,8 +210,10 @@ void Connection::TakeWhole(size_t limit, std::function<void(Connection&, std::st
   const HttpRequest& message = parser_.request();
   if (message.content_length.value_or(0) > limit) {
     close_after_ = true;
-    ReplyError(Error{ErrorCode::kBodyTooLarge, "the body exceeds " +
-                     Decimal(static_cast<int64_t>(limit)) + " bytes", {}, std::nullopt});
+    ReplyError(Error{ErrorCode::kBodyTooLarge,
+                     "the body exceeds " + Decimal(static_cast<int64_t>(limit)) + " bytes",
+                     {},
+                     std::nullopt});
     return;
   }
   whole_limit_ = limit;

@@ -92,10 +92,10 @@ class Connection {
 
  private:
   enum class Phase : uint8_t {
-    kHeader,   // waiting for or reading a header
-    kBody,     // reading a body
-    kReply,    // the request is read; a reply is being made or written
-    kLinger,   // the reply is written, the peer still sends: what comes is thrown away
+    kHeader,  // waiting for or reading a header
+    kBody,    // reading a body
+    kReply,   // the request is read; a reply is being made or written
+    kLinger,  // the reply is written, the peer still sends: what comes is thrown away
     kClosed,
   };
 

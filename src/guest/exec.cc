@@ -26,8 +26,7 @@ constexpr int64_t kMaxPollMs = 16;
 
 }  // namespace
 
-Exec::Exec(ExecContext& context, ExecSpec spec, uint64_t serial,
-           std::function<void(Exec&)> changed)
+Exec::Exec(ExecContext& context, ExecSpec spec, uint64_t serial, std::function<void(Exec&)> changed)
     : context_(context),
       spec_(std::move(spec)),
       serial_(serial),
@@ -82,12 +81,13 @@ Result<void> Exec::Start(std::function<void(Exec&, std::optional<Error>)> starte
     tree_ = std::move(tree);
   }
   oom_before_ = OomKills();
-  CAISSON_TRY(context_.spawner.Start(
-      request, [this](const SpawnOutcome& outcome) { OnSpawned(outcome); }));
+  CAISSON_TRY(
+      context_.spawner.Start(request, [this](const SpawnOutcome& outcome) { OnSpawned(outcome); }));
   started_ = std::move(started);
   spawn_timer_ = context_.loop.After(kSpawnTimeoutMs, [this] {
     context_.server.MarkUnclean("starting a command did not end");
-    NotStarted(Error{ErrorCode::kOutcomeUnknown, "starting the command did not end", {}, {}}, false);
+    NotStarted(Error{ErrorCode::kOutcomeUnknown, "starting the command did not end", {}, {}},
+               false);
   });
   return {};
 }
@@ -143,12 +143,7 @@ Result<UniqueFd> Exec::ScriptFile() const {
   // The shell's first act is to close what it need not have; on the same line, so that the line
   // numbers in its messages are right.
   std::string text = "exec 3<&-; " + spec_.command;
-  auto file = MakeSealedMemFd("command", text);
-  if (file) return file;
-  CAISSON_ASSIGN(UniqueFd disk, OpenFile("/tmp", O_TMPFILE | O_RDWR, 0644));
-  CAISSON_TRY(WriteAll(disk.get(), text));
-  ::fchmod(disk.get(), 0644);
-  return disk;
+  return MakeAnonymousFile("command", text);
 }
 
 std::vector<std::string> Exec::Environment() const {
@@ -196,8 +191,8 @@ Error Exec::StartError(const LaunchFailure& failure) const {
         error.message = program + " cannot be executed";
     }
   } else {
-    error.message = "the command could not be started (step " +
-                    std::string(NameOf(failure.step)) + ")";
+    error.message =
+        "the command could not be started (step " + std::string(NameOf(failure.step)) + ")";
   }
   return error;
 }
@@ -220,7 +215,8 @@ void Exec::OnSpawned(const SpawnOutcome& outcome) {
 void Exec::OnReport(const SupervisorReport& report, bool lost) {
   if (lost) {
     if (state_ == State::kStarting) {
-      NotStarted(Error{ErrorCode::kSpawnFailed, "the supervisor of the command died", {}, {}}, true);
+      NotStarted(Error{ErrorCode::kSpawnFailed, "the supervisor of the command died", {}, {}},
+                 true);
       TreeGone();
       return;
     }

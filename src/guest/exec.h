@@ -41,7 +41,7 @@ struct ExecContext {
 // A validated request.
 struct ExecSpec {
   std::string id;
-  std::string command;            // shell text, if `argv` is empty
+  std::string command;  // shell text, if `argv` is empty
   std::vector<std::string> argv;
   std::string cwd;
   std::map<std::string, std::string> env;

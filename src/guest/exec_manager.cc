@@ -64,9 +64,10 @@ void ExecManager::Create(Connection& connection, std::string body) {
   std::string id = spec->id;
   auto exec = std::make_unique<Exec>(context_, *std::move(spec), serial,
                                      [this](Exec& changed) { Changed(changed); });
-  auto started = exec->Start([this, stream = connection.id()](Exec& which, std::optional<Error> error) {
-    Started(stream, which, std::move(error));
-  });
+  auto started =
+      exec->Start([this, stream = connection.id()](Exec& which, std::optional<Error> error) {
+        Started(stream, which, std::move(error));
+      });
   if (!started) return connection.ReplyError(started.error());
   starting_.emplace(std::move(id), std::move(exec));
 }
@@ -98,9 +99,9 @@ void ExecManager::Started(uint64_t connection_id, Exec& exec, std::optional<Erro
       if (which != nullptr && !which->ended()) which->Kill(ExitReason::kKilled);
     });
   }
-  connection->ReplyStream(200, kMediaRecords, std::nullopt,
-                          std::make_unique<OutputReader>(context_.server, context_.loop,
-                                                         connection_id, exec, 0));
+  connection->ReplyStream(
+      200, kMediaRecords, std::nullopt,
+      std::make_unique<OutputReader>(context_.server, context_.loop, connection_id, exec, 0));
 }
 
 void ExecManager::List(Connection& connection) {
@@ -130,16 +131,16 @@ void ExecManager::CallOne(Connection& connection, std::string_view rest) {
   if (action == "stdin" && method == "POST") return Stdin(connection, *exec);
   if ((action == "signal" || action == "resize") && method == "POST") {
     bool signal = action == "signal";
-    connection.TakeWhole(kMaxJsonBytes, [this, signal, name = std::string(id)](
-                                            Connection& same, std::string body) {
-      auto json = Json::Parse(body);
-      if (!json) return same.ReplyError(json.error());
-      Exec* which = Find(name);
-      if (which == nullptr) {
-        return same.ReplyError(MakeError(ErrorCode::kExecNotFound, "no such exec"));
-      }
-      signal ? Signal(same, *which, *json) : Resize(same, *which, *json);
-    });
+    connection.TakeWhole(
+        kMaxJsonBytes, [this, signal, name = std::string(id)](Connection& same, std::string body) {
+          auto json = Json::Parse(body);
+          if (!json) return same.ReplyError(json.error());
+          Exec* which = Find(name);
+          if (which == nullptr) {
+            return same.ReplyError(MakeError(ErrorCode::kExecNotFound, "no such exec"));
+          }
+          signal ? Signal(same, *which, *json) : Resize(same, *which, *json);
+        });
     return;
   }
   bool known = action.empty() || action == "stream" || action == "stdin" || action == "signal" ||
@@ -153,15 +154,15 @@ void ExecManager::Stream(Connection& connection, Exec& exec) {
   if (const std::string* text = connection.request().Query("after")) {
     auto number = ParseDecimal(*text);
     if (!number || *number > exec.log().total()) {
-      return connection.ReplyError(
-          MakeError(ErrorCode::kInvalidArgument, "`after` is beyond the current offset " +
-                                                     Decimal(static_cast<int64_t>(exec.log().total()))));
+      return connection.ReplyError(MakeError(
+          ErrorCode::kInvalidArgument, "`after` is beyond the current offset " +
+                                           Decimal(static_cast<int64_t>(exec.log().total()))));
     }
     after = *number;
   }
-  connection.ReplyStream(200, kMediaRecords, std::nullopt,
-                         std::make_unique<OutputReader>(context_.server, context_.loop,
-                                                        connection.id(), exec, after));
+  connection.ReplyStream(
+      200, kMediaRecords, std::nullopt,
+      std::make_unique<OutputReader>(context_.server, context_.loop, connection.id(), exec, after));
 }
 
 void ExecManager::Stdin(Connection& connection, Exec& exec) {

@@ -46,7 +46,7 @@ class ExecManager {
   ExecContext& context_;
   std::map<std::string, ExecPtr, std::less<>> execs_;  // those that can be asked for
   std::map<std::string, ExecPtr, std::less<>> starting_;
-  std::deque<std::string> ended_order_;                // oldest first
+  std::deque<std::string> ended_order_;  // oldest first
   // Forgotten ones that still have a reader or left processes behind.
   std::vector<ExecPtr> forgotten_;
   struct PendingDelete {

@@ -61,8 +61,8 @@ Result<void> ReadEnv(Fields& fields, ExecSpec& spec) {
     } else if (!value.is(Json::Type::kString) || HasNul(value.AsString())) {
       fields.Complain("`env." + name.substr(0, 100) + "` must be a string without NUL");
     } else if (name.size() + value.AsString().size() + 1 >= kMaxArgBytes) {
-      return Fail(ErrorCode::kArgumentTooLarge, "`env." + name.substr(0, 100) +
-                                                    "` exceeds the kernel's 131071 bytes");
+      return Fail(ErrorCode::kArgumentTooLarge,
+                  "`env." + name.substr(0, 100) + "` exceeds the kernel's 131071 bytes");
     }
     spec.env[name] = value.is(Json::Type::kString) ? value.AsString() : std::string();
   }

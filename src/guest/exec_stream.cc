@@ -21,7 +21,8 @@ std::string GapJson(uint64_t skipped, std::string_view reason) {
 }
 
 const Error& EndedError() {
-  static const Error error{ErrorCode::kExecEnded, "the command has closed its stdin or ended", {}, {}};
+  static const Error error{
+      ErrorCode::kExecEnded, "the command has closed its stdin or ended", {}, {}};
   return error;
 }
 
@@ -86,8 +87,9 @@ BodySource::State OutputReader::Pull(std::string& out, size_t room) {
       AppendRecord(out, step.piece.type, position_, step.piece.bytes);
       position_ += step.piece.bytes.size();
     } else if (step.kind != Kind::kNothing) {
-      AppendRecord(out, RecordType::kGap, position_,
-                   GapJson(step.skipped, step.kind == Kind::kGapLimit ? "output_limit" : "not_kept"));
+      AppendRecord(
+          out, RecordType::kGap, position_,
+          GapJson(step.skipped, step.kind == Kind::kGapLimit ? "output_limit" : "not_kept"));
       position_ += step.skipped;
     } else if (exec_->ended()) {
       AppendRecord(out, RecordType::kExit, position_, exec_->exit_json());

@@ -78,15 +78,16 @@ Result<std::unique_ptr<FileCalls>> FileCalls::Open(Loop& loop, Server& server, C
 }
 
 void FileCalls::PostRoute(std::string_view path, BodyHandler handler) {
-  server_.Route("POST", path, [handler = std::move(handler)](Connection& connection, std::string_view) {
-    connection.TakeWhole(kMaxJsonBytes, [handler](Connection& same, std::string body) {
-      auto json = Json::Parse(body);
-      if (!json) return same.ReplyError(json.error());
-      Fields fields(*json);
-      if (fields.error()) return same.ReplyError(*fields.error());
-      handler(same, fields);
-    });
-  });
+  server_.Route(
+      "POST", path, [handler = std::move(handler)](Connection& connection, std::string_view) {
+        connection.TakeWhole(kMaxJsonBytes, [handler](Connection& same, std::string body) {
+          auto json = Json::Parse(body);
+          if (!json) return same.ReplyError(json.error());
+          Fields fields(*json);
+          if (fields.error()) return same.ReplyError(*fields.error());
+          handler(same, fields);
+        });
+      });
 }
 
 void FileCalls::Install() {
@@ -154,8 +155,7 @@ void FileCalls::Stat(Connection& connection) {
   auto path = PathFromQuery(connection.request());
   if (!path) return connection.ReplyError(path.error());
   bool follow = QueryFlag(connection.request(), "follow");
-  RunHere(connection, Effect::kReads, path->text,
-          [&] { return StatFile(paths_, *path, follow); });
+  RunHere(connection, Effect::kReads, path->text, [&] { return StatFile(paths_, *path, follow); });
 }
 
 void FileCalls::List(Connection& connection) {

@@ -89,8 +89,9 @@ class FileSource : public BodySource {
     out.resize(start + want);
     ssize_t got = 0;
     do {
-      got = want == 0 ? 0 : ::pread(file_.get(), out.data() + start, want,
-                                    static_cast<off_t>(range_.first));
+      got = want == 0
+                ? 0
+                : ::pread(file_.get(), out.data() + start, want, static_cast<off_t>(range_.first));
     } while (got < 0 && errno == EINTR);
     out.resize(start + (got > 0 ? static_cast<size_t>(got) : 0));
     if (want > 0 && got <= 0) return State::kAbort;
@@ -107,8 +108,8 @@ class FileSource : public BodySource {
 };
 
 void SendContent(const FileContentContext& context, Connection& connection, UniqueFd file,
-                 const struct stat& status, std::optional<ByteRange> range,
-                 const std::string& hash, int64_t deadline_ms) {
+                 const struct stat& status, std::optional<ByteRange> range, const std::string& hash,
+                 int64_t deadline_ms) {
   auto size = static_cast<uint64_t>(status.st_size);
   JsonWriter meta;
   meta.BeginObject().Field("size_bytes", status.st_size);
@@ -125,10 +126,10 @@ void SendContent(const FileContentContext& context, Connection& connection, Uniq
              Decimal(static_cast<int64_t>(part.first + part.length - 1)) + "/" +
              Decimal(static_cast<int64_t>(size)) + "\r\n";
   }
-  connection.ReplyStream(range ? 206 : 200, kMediaBytes, part.length,
-                         std::make_unique<FileSource>(context, connection.id(), std::move(file),
-                                                      part, deadline_ms),
-                         extra);
+  connection.ReplyStream(
+      range ? 206 : 200, kMediaBytes, part.length,
+      std::make_unique<FileSource>(context, connection.id(), std::move(file), part, deadline_ms),
+      extra);
 }
 
 // A PUT under way. With `if_match`, the old content is hashed before the body is taken.
@@ -160,8 +161,8 @@ class PutSink : public BodySink {
     checked_ = true;
     int fd = old_file.release();
     FileHasher::Start(context_.loop, fd, deadline_ms,
-                      [fd, handle = alive_.get(), expected = std::move(expected)](
-                          const Result<std::string>& hex) {
+                      [fd, handle = alive_.get(),
+                       expected = std::move(expected)](const Result<std::string>& hex) {
                         ::close(fd);
                         if (handle->sink == nullptr) {
                           delete handle;
@@ -199,7 +200,8 @@ class PutSink : public BodySink {
     if (!hex) return connection->ReplyError(hex.error(), path_);
     if (*hex != expected) {
       return connection->ReplyError(
-          Error{ErrorCode::kPreconditionFailed, "the file's hash is not `if_match`", {}, {}}, path_);
+          Error{ErrorCode::kPreconditionFailed, "the file's hash is not `if_match`", {}, {}},
+          path_);
     }
     if (body_over_) return Complete(*connection);
     connection->ResumeBody();

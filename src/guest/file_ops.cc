@@ -68,11 +68,11 @@ Result<std::string> ReadText(const Paths& paths, const FilePath& path) {
 Result<void> RemoveTree(const Paths& paths, int directory, const char* name, int depth) {
   if (depth == 0) return Fail(ErrorCode::kInvalidPath, "the tree is deeper than 512 directories");
   UniqueFd fd(::openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd) return Fail(FileError(errno, "open"));
+  if (!fd) return Fail(FileError(errno, std::string(name) + ": open"));
   struct stat status{};
-  if (::fstat(fd.get(), &status) != 0) return Fail(FileError(errno, "stat"));
+  if (::fstat(fd.get(), &status) != 0) return Fail(FileError(errno, std::string(name) + ": stat"));
   if (paths.IsProtected(status)) {
-    return Fail(ErrorCode::kFileAccess, "the tree contains the working directory");
+    return Fail(ErrorCode::kFileAccess, std::string(name) + " is the working directory");
   }
   CAISSON_ASSIGN(DirectoryList list, OpenList(std::move(fd)));
   int handle = ::dirfd(list.get());
@@ -82,13 +82,20 @@ Result<void> RemoveTree(const Paths& paths, int directory, const char* name, int
     bool is_directory = entry->d_type == DT_DIR;
     if (!is_directory && ::unlinkat(handle, entry->d_name, 0) != 0 && errno != ENOENT) {
       is_directory = errno == EISDIR;
-      if (!is_directory) return Fail(FileError(errno, "remove"));
+      if (!is_directory) {
+        return Fail(FileError(errno, std::string(name) + "/" + entry->d_name + ": remove"));
+      }
     }
-    if (is_directory) CAISSON_TRY(RemoveTree(paths, handle, entry->d_name, depth - 1));
+    if (!is_directory) continue;
+    auto removed = RemoveTree(paths, handle, entry->d_name, depth - 1);
+    if (!removed) {
+      removed.error().message = std::string(name) + "/" + removed.error().message;
+      return removed;
+    }
   }
   list.reset();
   if (::unlinkat(directory, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
-    return Fail(FileError(errno, "remove"));
+    return Fail(FileError(errno, std::string(name) + ": remove"));
   }
   return {};
 }
@@ -190,8 +197,10 @@ FileResult MoveFile(const Paths& paths, const FilePath& from, const FilePath& to
 bool IsPlainRemoval(const Paths& paths, const FilePath& path) {
   auto place = paths.Locate(path, false);
   struct stat status{};
-  return !place || ::fstatat(place->directory.get(), place->name.c_str(), &status,
-                             AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode);
+  return !place ||
+         ::fstatat(place->directory.get(), place->name.c_str(), &status, AT_SYMLINK_NOFOLLOW) !=
+             0 ||
+         !S_ISDIR(status.st_mode);
 }
 
 FileResult RemoveFile(const Paths& paths, const FilePath& path, bool recursive, bool missing_ok) {

@@ -1,6 +1,6 @@
-// The file calls that end in one step: stat, list, lines, edit, mkdir, move, remove. Plain functions
-// that block while the file system does; run under the command user's identity, in the loop for
-// small work or in a worker for large.
+// The file calls that end in one step: stat, list, lines, edit, mkdir, move, remove. Plain
+// functions that block while the file system does; run under the command user's identity, in the
+// loop for small work or in a worker for large.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,9 @@ std::string_view ReasonPhrase(int status) {
 
 }  // namespace
 
-const std::string* HttpRequest::Header(std::string_view name) const { return FindIn(headers, name); }
+const std::string* HttpRequest::Header(std::string_view name) const {
+  return FindIn(headers, name);
+}
 const std::string* HttpRequest::Query(std::string_view name) const { return FindIn(query, name); }
 
 void HttpParser::Reset() {
@@ -105,7 +107,7 @@ HttpParser::Event HttpParser::Next(std::string_view& input) {
         return Event::kBody;
       }
       case State::kChunkEnd:
-        if (!ReadLine(input, 2)) {
+        if (!ReadLine(input, 1)) {
           return state_ == State::kBroken ? Event::kError : Event::kNeedMore;
         }
         if (!line_.empty()) return Broken(ErrorCode::kMalformedRequest, "a chunk is too long");
@@ -175,8 +177,8 @@ bool HttpParser::ParseHeader(std::string_view block) {
 bool HttpParser::ParseRequestLine(std::string_view line) {
   size_t space = line.find(' ');
   size_t last = line.rfind(' ');
-  if (space == std::string_view::npos || last == space ||
-      line.substr(last + 1) != "HTTP/1.1" || !IsToken(line.substr(0, space))) {
+  if (space == std::string_view::npos || last == space || line.substr(last + 1) != "HTTP/1.1" ||
+      !IsToken(line.substr(0, space))) {
     Broken(ErrorCode::kMalformedRequest, "the request line is not METHOD TARGET HTTP/1.1");
     return false;
   }
@@ -232,9 +234,9 @@ bool HttpParser::Interpret() {
     Broken(ErrorCode::kMalformedRequest, message);
     return false;
   };
-  constexpr std::string_view kOnce[] = {"content-length",    "transfer-encoding", "host",
-                                        kHeaderAuthorization, kHeaderFence,       kHeaderDeadline,
-                                        "expect",            "range"};
+  constexpr std::string_view kOnce[] = {
+      "content-length", "transfer-encoding", "host",   kHeaderAuthorization,
+      kHeaderFence,     kHeaderDeadline,     "expect", "range"};
   for (std::string_view name : kOnce) {
     int count = 0;
     for (const auto& header : request_.headers) count += header.first == name ? 1 : 0;

@@ -20,7 +20,7 @@ namespace caisson::guest {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // percent-decoded
+  std::string path;                                          // percent-decoded
   std::vector<std::pair<std::string, std::string>> query;    // percent-decoded
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::optional<uint64_t> content_length;
@@ -56,7 +56,14 @@ class HttpParser {
 
  private:
   enum class State : uint8_t {
-    kHeader, kLength, kChunkSize, kChunkData, kChunkEnd, kTrailer, kDone, kBroken
+    kHeader,
+    kLength,
+    kChunkSize,
+    kChunkData,
+    kChunkEnd,
+    kTrailer,
+    kDone,
+    kBroken
   };
 
   Event Broken(ErrorCode code, const char* message);

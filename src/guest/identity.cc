@@ -39,9 +39,8 @@ Result<Identity> Identity::Establish(const CommandUser& user) {
   identity.gid_ = user.gid;
   if (::geteuid() != 0) {
     if (::geteuid() != user.uid) {
-      return Fail(ErrorCode::kLaunchFailed,
-                  "the guest is uid " + Decimal(::geteuid()) + " and cannot act as uid " +
-                      Decimal(user.uid));
+      return Fail(ErrorCode::kLaunchFailed, "the guest is uid " + Decimal(::geteuid()) +
+                                                " and cannot act as uid " + Decimal(user.uid));
     }
     return identity;
   }

@@ -45,8 +45,8 @@ class JsonParser {
     return true;
   }
   void SkipSpace() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' ||
-                                  text_[at_] == '\t')) {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
       at_++;
     }
   }
@@ -257,7 +257,7 @@ const Json* Fields::Member(std::string_view name, Json::Type type) {
   const Json* value = object_.Find(name);
   if (value == nullptr || error_) return nullptr;
   if (value->is(type)) return value;
-  constexpr const char* kNames[] = {"null",       "true or false", "a whole number", "a number",
+  constexpr const char* kNames[] = {"null",     "true or false", "a whole number", "a number",
                                     "a string", "an array",      "an object"};
   Complain("`" + std::string(name) + "` must be " + kNames[static_cast<size_t>(type)]);
   return nullptr;

@@ -26,8 +26,8 @@ class Json {
   int64_t AsInt() const { return integer_; }
   double AsDouble() const { return number_; }
   const std::string& AsString() const { return text_; }
-  const std::vector<Json>& items() const { return items_; }        // of an array or object
-  const std::vector<std::string>& keys() const { return keys_; }   // beside items(), of an object
+  const std::vector<Json>& items() const { return items_; }       // of an array or object
+  const std::vector<std::string>& keys() const { return keys_; }  // beside items(), of an object
   // The member of an object; null when absent, JSON null, or not an object.
   const Json* Find(std::string_view key) const;
 

@@ -169,8 +169,8 @@ pid_t CloneShared(CloneArgs& args, const LaunchPlan* plan) {
 }  // namespace
 
 std::string_view NameOf(LaunchStep step) {
-  constexpr std::string_view kNames[] = {"",         "clone",    "session", "terminal", "stdio",
-                                         "cgroup",   "identity", "cwd",     "filter",   "exec"};
+  constexpr std::string_view kNames[] = {"",       "clone",    "session", "terminal", "stdio",
+                                         "cgroup", "identity", "cwd",     "filter",   "exec"};
   return kNames[static_cast<size_t>(step)];
 }
 
@@ -205,7 +205,8 @@ pid_t Launch(const LaunchPlan& plan) {
 
 pid_t ForkProcess(bool sibling) {
   if (!sibling) return ::fork();
-  return static_cast<pid_t>(::syscall(SYS_clone, static_cast<long>(CLONE_PARENT | SIGCHLD), 0, 0, 0, 0));
+  return static_cast<pid_t>(
+      ::syscall(SYS_clone, static_cast<long>(CLONE_PARENT | SIGCHLD), 0, 0, 0, 0));
 }
 
 LaunchFailure* MakeSharedFailure() {

@@ -12,7 +12,16 @@ namespace caisson::guest {
 
 // The steps in their order; on failure the name of the step goes into the message.
 enum class LaunchStep : uint32_t {
-  kNone, kClone, kSession, kTerminal, kStdio, kCgroup, kIdentity, kWorkDir, kFilter, kExec
+  kNone,
+  kClone,
+  kSession,
+  kTerminal,
+  kStdio,
+  kCgroup,
+  kIdentity,
+  kWorkDir,
+  kFilter,
+  kExec
 };
 std::string_view NameOf(LaunchStep step);
 
@@ -40,7 +49,7 @@ struct LaunchPlan {
   const char* cwd = nullptr;
   char* const* argv = nullptr;
   char* const* env = nullptr;
-  const char* path = nullptr;   // where argv[0] is looked up when it has no slash
+  const char* path = nullptr;  // where argv[0] is looked up when it has no slash
   const LaunchIdentity* identity = nullptr;
   const sock_fprog* filter = nullptr;  // null: none
   LaunchFailure* failure = nullptr;    // shared memory

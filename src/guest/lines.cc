@@ -126,9 +126,9 @@ Result<EditResult> ReplaceText(std::string_view content, const EditRequest& requ
   auto found = static_cast<int64_t>(count);
   if (request.expected_count ? found != *request.expected_count
                              : found > 1 && !request.replace_all) {
-    return Fail(ErrorCode::kMultipleOccurrences,
-                "the text to replace occurs " + Decimal(found) + " times, expected " +
-                    Decimal(request.expected_count.value_or(1)));
+    return Fail(ErrorCode::kMultipleOccurrences, "the text to replace occurs " + Decimal(found) +
+                                                     " times, expected " +
+                                                     Decimal(request.expected_count.value_or(1)));
   }
   EditResult result;
   result.count = found;

@@ -36,7 +36,7 @@ struct EditRequest {
   std::string old_text;
   std::string new_text;
   bool replace_all = false;
-  std::optional<int64_t> expected_count;
+  std::optional<int64_t> expected_count = std::nullopt;
   bool adapt_newlines = true;
 };
 

@@ -15,8 +15,8 @@ OutputRing::~OutputRing() {
 std::span<char> OutputRing::Space(size_t want) {
   if (capacity_ == 0) return {};
   if (memory_ == nullptr) {
-    void* memory = ::mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0);
+    void* memory =
+        ::mmap(nullptr, capacity_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return {};
     memory_ = static_cast<char*>(memory);
   }
@@ -34,7 +34,8 @@ void OutputRing::Commit(RecordType type, size_t size) {
     uint64_t segment_end = segments_.size() > 1 ? segments_[1].start : end_;
     uint64_t from = std::max(segments_.front().start, first_);
     uint64_t until = std::min(segment_end, new_first);
-    if (until > from) evicted_[segments_.front().type == RecordType::kStdout ? 0 : 1] += until - from;
+    if (until > from)
+      evicted_[segments_.front().type == RecordType::kStdout ? 0 : 1] += until - from;
     if (segment_end > new_first) break;
     segments_.pop_front();
   }
@@ -42,8 +43,9 @@ void OutputRing::Commit(RecordType type, size_t size) {
 }
 
 OutputRing::Piece OutputRing::Read(uint64_t offset, size_t limit) const {
-  auto after = std::upper_bound(segments_.begin(), segments_.end(), offset,
-                                [](uint64_t at, const Segment& segment) { return at < segment.start; });
+  auto after =
+      std::upper_bound(segments_.begin(), segments_.end(), offset,
+                       [](uint64_t at, const Segment& segment) { return at < segment.start; });
   uint64_t segment_end = after == segments_.end() ? end_ : after->start;
   size_t at = offset % capacity_;
   size_t size = std::min({static_cast<size_t>(segment_end - offset), capacity_ - at, limit});

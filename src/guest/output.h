@@ -41,7 +41,9 @@ class OutputRing {
   // Bytes of one stream from `offset` on, at most `limit`; first() <= offset < end().
   Piece Read(uint64_t offset, size_t limit) const;
   // Bytes of that stream that have been overwritten.
-  uint64_t evicted(RecordType type) const { return type == RecordType::kStdout ? evicted_[0] : evicted_[1]; }
+  uint64_t evicted(RecordType type) const {
+    return type == RecordType::kStdout ? evicted_[0] : evicted_[1];
+  }
 
  private:
   struct Segment {

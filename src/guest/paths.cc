@@ -136,8 +136,7 @@ Result<UniqueFd> Paths::OpenRegular(const FilePath& path, struct stat& status) c
     if (::fstat(fd, &status) != 0) return Fail(FileError(errno, "stat"));
     if (S_ISDIR(status.st_mode)) return Fail(FileError(EISDIR, "open"));
     if (S_ISREG(status.st_mode)) return {};
-    return Fail(ErrorCode::kNotARegularFile,
-                std::string("it is a ") + TypeName(status.st_mode));
+    return Fail(ErrorCode::kNotARegularFile, std::string("it is a ") + TypeName(status.st_mode));
   };
   // Opening a FIFO or a device can have effects; looking at it has none.
   CAISSON_ASSIGN(UniqueFd look, OpenAny(path, O_PATH));
@@ -160,8 +159,7 @@ Result<Paths::Place> Paths::Locate(const FilePath& path, bool follow) const {
       return Fail(ErrorCode::kInvalidPath, "the path names no entry of a directory");
     }
     if (name.size() > kMaxNameBytes) return Fail(FileError(ENAMETOOLONG, "open"));
-    CAISSON_ASSIGN(UniqueFd directory,
-                   Resolve(path.root, parent, O_PATH | O_DIRECTORY));
+    CAISSON_ASSIGN(UniqueFd directory, Resolve(path.root, parent, O_PATH | O_DIRECTORY));
     std::string target = follow ? ReadLink(directory.get(), name.c_str()) : std::string();
     if (target.empty()) return Place{std::move(directory), std::move(name)};
     struct statfs where{};

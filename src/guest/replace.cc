@@ -81,7 +81,8 @@ Result<UniqueFd> FileReplacement::OpenExisting() const {
 
 Result<void> FileReplacement::CheckUnchanged() const {
   struct stat now{};
-  bool there = ::fstatat(place_.directory.get(), place_.name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0;
+  bool there =
+      ::fstatat(place_.directory.get(), place_.name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0;
   if (there && existing_ && now.st_ino == existing_->st_ino && now.st_dev == existing_->st_dev &&
       now.st_size == existing_->st_size && now.st_mtim.tv_sec == existing_->st_mtim.tv_sec &&
       now.st_mtim.tv_nsec == existing_->st_mtim.tv_nsec) {
@@ -137,8 +138,8 @@ Result<void> FileReplacement::Commit() {
   uint32_t mode = options_.mode.value_or(existing_ ? existing_->st_mode & 07777 : 0644);
   if (existing_) {
     KeepAttributes();
-    bool foreign = identity_ != nullptr && identity_->switches() &&
-                   existing_->st_uid != identity_->uid();
+    bool foreign =
+        identity_ != nullptr && identity_->switches() && existing_->st_uid != identity_->uid();
     // A content by one user must not run with another's rights.
     if (foreign) mode &= ~06000U;
   }

@@ -38,7 +38,8 @@ class FileReplacement {
   bool existed() const { return existing_.has_value(); }
   // The existing file, open for reading; for hashing.
   Result<UniqueFd> OpenExisting() const;
-  // Fails with kPreconditionFailed if the target is another file, or another content, than at Begin.
+  // Fails with kPreconditionFailed if the target is another file, or another content, than at
+  // Begin.
   Result<void> CheckUnchanged() const;
   Result<void> Write(std::string_view bytes);
   Result<void> Commit();

@@ -24,8 +24,8 @@ struct GlobCall {
 
 struct GrepCall {
   FilePath path;
-  std::string pattern;  // literal bytes
-  std::string glob;     // of the files' paths below `path`; empty: all
+  std::string pattern;       // literal bytes
+  std::string glob;          // of the files' paths below `path`; empty: all
   bool ignore_case = false;  // of ASCII letters
   bool hidden = true;
   size_t limit = 1'000;

@@ -22,7 +22,8 @@ Result<int64_t> StopTime(const Connection& connection) {
 }  // namespace
 
 void SearchCalls::Install() {
-  auto route = [this](std::string_view path, void (SearchCalls::*handler)(Connection&, const Json&)) {
+  auto route = [this](std::string_view path,
+                      void (SearchCalls::*handler)(Connection&, const Json&)) {
     server_.Route("POST", path, [this, handler](Connection& connection, std::string_view) {
       connection.TakeWhole(kMaxJsonBytes, [this, handler](Connection& same, std::string body) {
         auto json = Json::Parse(body);
@@ -65,7 +66,8 @@ void SearchCalls::Grep(Connection& connection, const Json& body) {
   call.ignore_case = fields.Bool("ignore_case", false);
   call.hidden = fields.Bool("hidden", true);
   call.limit = static_cast<size_t>(fields.IntOr("limit", 1000, 1, kMaxMatches));
-  call.limit_per_file = static_cast<size_t>(fields.IntOr("limit_per_file", INT64_MAX, 1, INT64_MAX));
+  call.limit_per_file =
+      static_cast<size_t>(fields.IntOr("limit_per_file", INT64_MAX, 1, INT64_MAX));
   call.max_line_bytes = static_cast<size_t>(fields.IntOr("max_line_bytes", 2000, 1, 1024 * 1024));
   bool later = fields.Bool("regex", false) || fields.IntOr("before", 0, 0, INT64_MAX) > 0 ||
                fields.IntOr("after", 0, 0, INT64_MAX) > 0;
@@ -79,7 +81,8 @@ void SearchCalls::Grep(Connection& connection, const Json& body) {
     return refuse(ErrorCode::kInvalidPattern, "the pattern exceeds 65536 bytes");
   }
   if (call.pattern.find('\n') != std::string::npos) {
-    return refuse(ErrorCode::kInvalidPattern, "a literal pattern with a line break matches no line");
+    return refuse(ErrorCode::kInvalidPattern,
+                  "a literal pattern with a line break matches no line");
   }
   auto stop = StopTime(connection);
   if (!stop) return connection.ReplyError(stop.error());

@@ -110,9 +110,9 @@ void Server::OnRequest(Connection& connection) {
   }
   // What exists is not told to a caller without a token.
   if (!Admit(connection, Access{false, true})) return;
-  connection.ReplyError(path_known
-                            ? Error{ErrorCode::kMethodNotAllowed, "not a method of this path", {}, {}}
-                            : Error{ErrorCode::kNotFound, "there is no such call", {}, {}});
+  connection.ReplyError(
+      path_known ? Error{ErrorCode::kMethodNotAllowed, "not a method of this path", {}, {}}
+                 : Error{ErrorCode::kNotFound, "there is no such call", {}, {}});
 }
 
 Result<int64_t> CallDeadline(const Connection& connection) {
@@ -120,8 +120,7 @@ Result<int64_t> CallDeadline(const Connection& connection) {
   if (const std::string* text = connection.request().Header(kHeaderDeadline)) {
     auto number = ParseDecimal(*text);
     if (!number || *number == 0 || *number > kMaxDeadlineMs) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  "Caisson-Deadline-Ms must be between 1 and 600000");
+      return Fail(ErrorCode::kInvalidArgument, "Caisson-Deadline-Ms must be between 1 and 600000");
     }
     span = *number;
   }

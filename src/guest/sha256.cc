@@ -5,6 +5,11 @@
 
 #include "guest/text.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 namespace caisson::guest {
 namespace {
 
@@ -18,12 +23,73 @@ constexpr uint32_t kRound[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+#ifdef __x86_64__
+bool HasShaInstructions() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  bool sha = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b >> 29 & 1) != 0;
+  return sha && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 19 & 1) != 0;  // SSE 4.1
+}
+
+// The same with the processor's own instructions, four rounds a step: about four times as fast.
+__attribute__((target("sha,sse4.1"))) void BlocksByInstructions(uint32_t* state,
+                                                                const uint8_t* data, size_t count) {
+  const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));       // d c b a
+  __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));  // h g f e
+  low = _mm_shuffle_epi32(low, 0xB1);
+  high = _mm_shuffle_epi32(high, 0x1B);
+  __m128i abef = _mm_alignr_epi8(low, high, 8);
+  __m128i cdgh = _mm_blend_epi16(high, low, 0xF0);
+  for (; count > 0; count--, data += 64) {
+    const __m128i abef_before = abef;
+    const __m128i cdgh_before = cdgh;
+    __m128i w[4];
+    for (int i = 0; i < 4; i++) {
+      w[i] =
+          _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data + 16 * i)), order);
+    }
+    for (int step = 0; step < 16; step++) {
+      __m128i now = w[step % 4];
+      if (step >= 4) {
+        const __m128i before = w[(step + 3) % 4];
+        now = _mm_sha256msg1_epu32(now, w[(step + 1) % 4]);
+        now = _mm_add_epi32(now, _mm_alignr_epi8(before, w[(step + 2) % 4], 4));
+        now = _mm_sha256msg2_epu32(now, before);
+        w[step % 4] = now;
+      }
+      __m128i input =
+          _mm_add_epi32(now, _mm_loadu_si128(reinterpret_cast<const __m128i*>(&kRound[4 * step])));
+      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, input);
+      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(input, 0x0E));
+    }
+    abef = _mm_add_epi32(abef, abef_before);
+    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  }
+  low = _mm_shuffle_epi32(abef, 0x1B);
+  high = _mm_shuffle_epi32(cdgh, 0xB1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(low, high, 0xF0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(high, low, 8));
+}
+#endif
+
 }  // namespace
+
+void Sha256::Blocks(const uint8_t* data, size_t count) {
+#ifdef __x86_64__
+  static const bool fast = HasShaInstructions();
+  if (fast && !portable_) return BlocksByInstructions(state_.data(), data, count);
+#endif
+  for (; count > 0; count--, data += 64) Block(data);
+}
 
 void Sha256::Block(const uint8_t* block) {
   uint32_t w[64];
   for (size_t i = 0; i < 16; i++) {
-    w[i] = static_cast<uint32_t>(block[4 * i]) << 24 | static_cast<uint32_t>(block[4 * i + 1]) << 16 |
+    w[i] = static_cast<uint32_t>(block[4 * i]) << 24 |
+           static_cast<uint32_t>(block[4 * i + 1]) << 16 |
            static_cast<uint32_t>(block[4 * i + 2]) << 8 | static_cast<uint32_t>(block[4 * i + 3]);
   }
   for (size_t i = 16; i < 64; i++) {
@@ -36,8 +102,8 @@ void Sha256::Block(const uint8_t* block) {
   for (size_t i = 0; i < 64; i++) {
     uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
                   ((e & f) ^ (~e & g)) + kRound[i] + w[i];
-    uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) +
-                  ((a & b) ^ (a & c) ^ (b & c));
+    uint32_t t2 =
+        (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g;
     g = f;
     f = e;
@@ -62,9 +128,11 @@ void Sha256::Update(std::string_view bytes) {
     data += take;
     left -= take;
     if (filled + take < 64) return;
-    Block(pending_.data());
+    Blocks(pending_.data(), 1);
   }
-  for (; left >= 64; data += 64, left -= 64) Block(data);
+  Blocks(data, left / 64);
+  data += left / 64 * 64;
+  left %= 64;
   if (left > 0) std::memcpy(pending_.data(), data, left);
 }
 
@@ -75,7 +143,8 @@ std::string Sha256::HexDigest() {
   for (size_t i = 0; i < 8; i++) padding[zeros + i] = static_cast<char>(bits >> (56 - 8 * i));
   Update(std::string_view(padding, zeros + 8));
   uint8_t digest[32];
-  for (size_t i = 0; i < 32; i++) digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  for (size_t i = 0; i < 32; i++)
+    digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return HexEncode(digest, sizeof digest);
 }
 

@@ -25,7 +25,13 @@ constexpr size_t kInlineBytes = 64 * 1024;  // of strings in a message; more go 
 constexpr size_t kMaxFds = 7;
 constexpr size_t kMaxStringBytes = 64 * 1024 * 1024;
 
-enum RequestFlag : uint32_t { kScript = 1, kCgroup = 2, kControl = 4, kStrings = 8, kTerminal = 16 };
+enum RequestFlag : uint32_t {
+  kScript = 1,
+  kCgroup = 2,
+  kControl = 4,
+  kStrings = 8,
+  kTerminal = 16
+};
 
 struct RequestHead {
   uint64_t id = 0;
@@ -154,6 +160,15 @@ class SpawnerProcess {
 
 }  // namespace
 
+Result<UniqueFd> MakeAnonymousFile(const char* name, std::string_view content) {
+  auto memory = MakeSealedMemFd(name, content);
+  if (memory) return memory;
+  CAISSON_ASSIGN(UniqueFd file, OpenFile("/tmp", O_TMPFILE | O_RDWR, 0644));
+  CAISSON_TRY(WriteAll(file.get(), content));
+  if (::lseek(file.get(), 0, SEEK_SET) != 0) return Fail(ErrnoError(errno, "lseek"));
+  return file;
+}
+
 Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, int proc) {
   std::string program;
   if (filter >= 0) {
@@ -186,8 +201,7 @@ Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, i
     filter_program.len = static_cast<unsigned short>(program.size() / sizeof(sock_filter));
     filter_program.filter = reinterpret_cast<sock_filter*>(program.data());
     // On the heap: its buffer is large, and it lives until the process ends.
-    auto* process =
-        new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
+    auto* process = new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
     process->Run();
   }
   pid_ = pid;
@@ -230,7 +244,7 @@ Result<void> Spawner::Start(const SpawnRequest& request, Done done) {
   if (request.terminal) head.flags |= kTerminal;
   UniqueFd file;
   if (strings.size() > kInlineBytes) {
-    CAISSON_ASSIGN(file, MakeSealedMemFd("arguments", strings));
+    CAISSON_ASSIGN(file, MakeAnonymousFile("arguments", strings));
     add(file.get(), kStrings);
     strings.clear();
   }

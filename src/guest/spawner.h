@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -20,6 +21,10 @@
 #include "guest/loop.h"
 
 namespace caisson::guest {
+
+// A nameless file that holds `content`, readable for everybody who is given it: in memory, or in
+// /tmp where that is not permitted.
+Result<UniqueFd> MakeAnonymousFile(const char* name, std::string_view content);
 
 // What to start. Descriptors are borrowed until Start returns.
 struct SpawnRequest {

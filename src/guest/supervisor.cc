@@ -156,8 +156,9 @@ class Supervisor {
     std::vector<pid_t> living;
     std::vector<pid_t> queue{::getpid()};
     for (size_t i = 0; i < queue.size(); i++) {
-      auto row = std::lower_bound(rows.begin(), rows.end(), queue[i],
-                                  [](const ProcessRow& a, pid_t parent) { return a.parent < parent; });
+      auto row =
+          std::lower_bound(rows.begin(), rows.end(), queue[i],
+                           [](const ProcessRow& a, pid_t parent) { return a.parent < parent; });
       for (; row != rows.end() && row->parent == queue[i]; ++row) {
         queue.push_back(row->pid);
         if (!row->zombie) living.push_back(row->pid);

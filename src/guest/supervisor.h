@@ -39,7 +39,8 @@ struct SupervisorOrder {
   int signal = 0;
 };
 
-// The body of the process, in a fork of the spawner; returns never. `proc` is a descriptor of /proc.
+// The body of the process, in a fork of the spawner; returns never. `proc` is a descriptor of
+// /proc.
 [[noreturn]] void RunSupervisor(LaunchPlan& plan, int control, int proc);
 
 }  // namespace caisson::guest

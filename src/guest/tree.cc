@@ -107,8 +107,8 @@ Result<std::unique_ptr<SupervisedTree>> SupervisedTree::Make(Loop& loop, UniqueF
   }
   UniqueFd ours(ends[0]);
   peer.reset(ends[1]);
-  auto tree = std::unique_ptr<SupervisedTree>(
-      new SupervisedTree(loop, std::move(ours), std::move(report)));
+  auto tree =
+      std::unique_ptr<SupervisedTree>(new SupervisedTree(loop, std::move(ours), std::move(report)));
   CAISSON_TRY(loop.Watch(tree->socket_.get(), EPOLLIN,
                          [raw = tree.get()](uint32_t) { raw->ReadReports(); }));
   return tree;

@@ -80,7 +80,8 @@ bool Walker::Directory(int fd, const std::string& prefix, const Glob::State& sta
       continue;
     }
     if (glob_ != nullptr ? outcome.below.empty() : (!hidden_ && name.starts_with('.'))) continue;
-    UniqueFd below(::openat(fd, item.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    UniqueFd below(
+        ::openat(fd, item.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status{};
     if (!below || depth >= kMaxDepth || ::fstat(below.get(), &status) != 0) {
       unreadable_++;

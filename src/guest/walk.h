@@ -17,11 +17,11 @@ class WalkVisitor {
  public:
   virtual ~WalkVisitor() = default;
   struct Entry {
-    int directory = -1;        // that holds it
+    int directory = -1;  // that holds it
     const std::string& name;
-    const std::string& path;   // below the start
-    unsigned char type = 0;    // DT_*
-    bool matches = false;      // the glob, or true without one
+    const std::string& path;  // below the start
+    unsigned char type = 0;   // DT_*
+    bool matches = false;     // the glob, or true without one
   };
   // False stops the walk.
   virtual bool Visit(const Entry& entry) = 0;

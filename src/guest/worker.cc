@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 * 1024 * 1024;
 
-// [u8 kind: 0 reply, 1 reply with meta, 2 error] [u32 code] [u32 size of the first text] both texts.
+// [u8 kind: 0 reply, 1 reply with meta, 2 error] [u32 code] [u32 size of the first text] both
+// texts.
 std::string EncodeResult(const FileResult& result) {
   std::string head;
   uint32_t code = 0;
@@ -61,7 +62,8 @@ bool DecodeResult(std::string_view text, FileResult& result) {
   if (kind == 2) {
     result = Fail(static_cast<ErrorCode>(code), std::move(second), std::move(first));
   } else {
-    result = FileReply{std::move(second), kind == 1 ? std::optional(std::move(first)) : std::nullopt};
+    result =
+        FileReply{std::move(second), kind == 1 ? std::optional(std::move(first)) : std::nullopt};
   }
   return true;
 }
@@ -147,7 +149,8 @@ void Workers::Finish(uint64_t id) {
     fate = WorkerFate::kDeadline;
     result = Fail(ErrorCode::kDeadlineExceeded, "the call did not end by its deadline");
   } else if (worker.answer.ends_with('.') &&
-             DecodeResult(std::string_view(worker.answer).substr(0, worker.answer.size() - 1), result)) {
+             DecodeResult(std::string_view(worker.answer).substr(0, worker.answer.size() - 1),
+                          result)) {
     fate = WorkerFate::kAnswered;
   }
   worker.done(fate, std::move(result));

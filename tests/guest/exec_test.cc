@@ -5,9 +5,13 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <fstream>
 #include <thread>
@@ -37,9 +41,9 @@ class GuestExec : public testing::TestWithParam<Tracking> {
 
   // How many processes in the sandbox run `name`.
   int Count(const std::string& name) {
-    ExecResult result = guest_->Shell(
-        "n=0; for d in /proc/[0-9]*; do [ \"$(cat $d/comm 2>/dev/null)\" = " + name +
-        " ] && n=$((n+1)); done; echo $n");
+    ExecResult result =
+        guest_->Shell("n=0; for d in /proc/[0-9]*; do [ \"$(cat $d/comm 2>/dev/null)\" = " + name +
+                      " ] && n=$((n+1)); done; echo $n");
     return std::atoi(result.out.c_str());
   }
   HttpResponse Signal(const std::string& id, const std::string& name, const std::string& scope) {
@@ -55,7 +59,8 @@ class GuestExec : public testing::TestWithParam<Tracking> {
 TEST_P(GuestExec, SaysHowItTracks) {
   auto hello = guest_->Call("GET", kPathHello, {}, {{"Authorization", "none"}}).Json();
   std::string features = json::serialize(hello.at("features"));
-  EXPECT_THAT(features, HasSubstr(GetParam() == Tracking::kCgroup ? "exec.cgroup2" : "exec.supervisor"));
+  EXPECT_THAT(features,
+              HasSubstr(GetParam() == Tracking::kCgroup ? "exec.cgroup2" : "exec.supervisor"));
   EXPECT_TRUE(hello.at("pid1").as_bool());
   EXPECT_TRUE(hello.at("uid_separation").as_bool());
 }
@@ -90,8 +95,8 @@ TEST_P(GuestExec, Case01_BackgroundChildDoesNotHoldTheReply) {
 }
 
 TEST_P(GuestExec, Case02_TimeoutKillsWholeTree) {
-  ExecResult result = guest_->Shell(
-      "sh -c 'sleep 60 & wait' & (setsid sleep 61 &) ; echo begin; sleep 62", 700);
+  ExecResult result =
+      guest_->Shell("sh -c 'sleep 60 & wait' & (setsid sleep 61 &) ; echo begin; sleep 62", 700);
   EXPECT_EQ(result.out, "begin\n");
   EXPECT_EQ(result.Reason(), "timeout");
   EXPECT_FALSE(result.ExitCode().has_value());
@@ -104,7 +109,8 @@ TEST_P(GuestExec, Case02_StubbornTreesAreKilled) {
   // Ignores TERM, is stopped, has its own session, has forked twice.
   ExecResult result = guest_->Shell(
       "trap '' TERM INT HUP; (trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 60 & sleep 61' &) &"
-      " sleep 62 & kill -STOP $!; (setsid setsid sleep 63 &); sleep 64", 500);
+      " sleep 62 & kill -STOP $!; (setsid setsid sleep 63 &); sleep 64",
+      500);
   EXPECT_EQ(result.Reason(), "timeout");
   EXPECT_LT(result.elapsed_ms, 2000);
   EXPECT_EQ(Count("sleep"), 0);
@@ -112,7 +118,8 @@ TEST_P(GuestExec, Case02_StubbornTreesAreKilled) {
 
 TEST_P(GuestExec, Case02_ForkStormIsKilled) {
   ExecResult result = guest_->Shell(
-      "i=0; while [ $i -lt 40 ]; do (while :; do sh -c 'sleep 5 &' ; done) & i=$((i+1)); done; wait",
+      "i=0; while [ $i -lt 40 ]; do (while :; do sh -c 'sleep 5 &' ; done) & i=$((i+1)); done; "
+      "wait",
       500);
   EXPECT_EQ(result.Reason(), "timeout");
   EXPECT_EQ(Count("sleep"), 0);
@@ -151,7 +158,8 @@ TEST_P(GuestExec, Case07_AnyByteIsKept) {
 }
 
 TEST_P(GuestExec, Case08_LargeCommandsRun) {
-  ExecResult result = guest_->Shell(": " + std::string(300'000, 'x') + "\necho done; ls /proc/self/fd | wc -l");
+  ExecResult result =
+      guest_->Shell(": " + std::string(300'000, 'x') + "\necho done; ls /proc/self/fd | wc -l");
   EXPECT_EQ(result.out, "done\n4\n");  // 0, 1, 2 and the listing's own
   for (size_t size : {131'070U, 131'071U, 131'072U}) {
     std::string text = "echo ok #";
@@ -160,7 +168,8 @@ TEST_P(GuestExec, Case08_LargeCommandsRun) {
   }
   json::object large{{"command", "true"}, {"env", {{"BIG", std::string(140'000, 'v')}}}};
   EXPECT_EQ(guest_->Exec(large).error, "argument_too_large");
-  json::object many{{"command", "echo ${#A}"}, {"env", {{"A", std::string(100'000, 'a')}, {"B", std::string(100'000, 'b')}}}};
+  json::object many{{"command", "echo ${#A}"},
+                    {"env", {{"A", std::string(100'000, 'a')}, {"B", std::string(100'000, 'b')}}}};
   EXPECT_EQ(guest_->Exec(many).out, "100000\n");
   json::object argument{{"argv", {"echo", std::string(140'000, 'v')}}};
   EXPECT_EQ(guest_->Exec(argument).error, "argument_too_large");
@@ -182,8 +191,9 @@ TEST_P(GuestExec, Case10_TheShellJudges) {
 }
 
 TEST_P(GuestExec, Case12_BackgroundAndAttach) {
-  auto created = guest_->Call("POST", kPathExecs,
-                              R"({"id":"bg","background":true,"command":"i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.02; done; exit 9"})");
+  auto created = guest_->Call(
+      "POST", kPathExecs,
+      R"({"id":"bg","background":true,"command":"i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.02; done; exit 9"})");
   EXPECT_EQ(created.status, 201);
   EXPECT_EQ(created.Json().at("state"), "running");
   ASSERT_TRUE(WaitFor([&] { return State("bg").at("offset").as_int64() > 20; }));
@@ -201,7 +211,8 @@ TEST_P(GuestExec, Case12_BackgroundAndAttach) {
   Collect(late, again);
   EXPECT_EQ(again.out, "1\n2\n" + expected);
   EXPECT_EQ(guest_->Call("GET", "/v1/execs/bg/stream?after=100000").Code(), "invalid_argument");
-  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"id":"bg","command":"true"})").Code(), "exec_exists");
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"id":"bg","command":"true"})").Code(),
+            "exec_exists");
 }
 
 TEST_P(GuestExec, Case13_NoControllingTerminal) {
@@ -238,7 +249,7 @@ TEST_P(GuestExec, Case16_SlowReaderSlowsTheCommand) {
     return still;
   }));
   EXPECT_LT(offset, 8'000'000);
-  EXPECT_LT(guest_->RssKiB() - before, 4096);
+  if (kMeasures) EXPECT_LT(guest_->RssKiB() - before, 4096);
   EXPECT_EQ(guest_->Shell("echo meanwhile").out, "meanwhile\n");
   ExecResult result;
   uint64_t total = 0;
@@ -251,7 +262,7 @@ TEST_P(GuestExec, Case16_SlowReaderSlowsTheCommand) {
   }
   EXPECT_EQ(total, 100'000'000U);
   EXPECT_EQ(result.Reason(), "exited");
-  EXPECT_LT(guest_->RssKiB() - before, 4096);
+  if (kMeasures) EXPECT_LT(guest_->RssKiB() - before, 4096);
 }
 
 TEST_P(GuestExec, Case16_OneLongLine) {
@@ -261,9 +272,10 @@ TEST_P(GuestExec, Case16_OneLongLine) {
 }
 
 TEST_P(GuestExec, Case16_LimitsOfOutput) {
-  ExecResult result = guest_->Exec({{"command", "i=0; while [ $i -lt 20000 ]; do echo line$i; i=$((i+1)); done"},
-                                    {"head_bytes", 1000},
-                                    {"tail_bytes", 500}});
+  ExecResult result =
+      guest_->Exec({{"command", "i=0; while [ $i -lt 20000 ]; do echo line$i; i=$((i+1)); done"},
+                    {"head_bytes", 1000},
+                    {"tail_bytes", 500}});
   EXPECT_EQ(result.out.size(), 1500U);
   EXPECT_TRUE(result.out.starts_with("line0\nline1\n"));
   EXPECT_TRUE(result.out.ends_with("line19999\n"));
@@ -281,15 +293,15 @@ TEST_P(GuestExec, Case16_LimitsOfOutput) {
     }
   }
   EXPECT_EQ(position, total);
-  ExecResult killed = guest_->Exec({{"command", "yes"}, {"head_bytes", 1000}, {"on_output_limit", "kill"}});
+  ExecResult killed =
+      guest_->Exec({{"command", "yes"}, {"head_bytes", 1000}, {"on_output_limit", "kill"}});
   EXPECT_EQ(killed.Reason(), "output_limit");
   EXPECT_EQ(killed.out.size(), 1000U);
   EXPECT_EQ(Count("yes"), 0);
 }
 
 TEST_P(GuestExec, Check53_TinyWritesAreCoalesced) {
-  ExecResult result = guest_->Shell(
-      "dd if=/dev/zero bs=1 count=200000 2>/dev/null", 60'000);
+  ExecResult result = guest_->Shell("dd if=/dev/zero bs=1 count=200000 2>/dev/null", 60'000);
   EXPECT_EQ(result.out.size(), 200'000U);
   EXPECT_LT(result.records.size(), 100'000U);
 }
@@ -304,7 +316,8 @@ TEST_P(GuestExec, Case17_QuotingAndEnvironment) {
 }
 
 TEST_P(GuestExec, Case17_TheLeanEnvironment) {
-  ExecResult result = guest_->Shell("env | sort | cut -d= -f1 | grep -v -e _ -e OLDPWD -e SHLVL | tr '\\n' ' '; umask");
+  ExecResult result = guest_->Shell(
+      "env | sort | cut -d= -f1 | grep -v -e _ -e OLDPWD -e SHLVL | tr '\\n' ' '; umask");
   EXPECT_EQ(result.out, "HOME LANG LOGNAME PATH PWD SHELL TERM USER 0022\n");
   EXPECT_EQ(guest_->Exec({{"command", "true"}, {"env", {{"A=B", "x"}}}}).error, "invalid_argument");
   EXPECT_EQ(guest_->Exec({{"command", "true"}, {"env", {{"", "x"}}}}).error, "invalid_argument");
@@ -325,7 +338,8 @@ TEST_P(GuestExec, Case18_ManyAtOnce) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  if (GetParam() == Tracking::kCgroup) EXPECT_TRUE(WaitFor([&] { return guest_->CgroupCount() == 0; }));
+  if (GetParam() == Tracking::kCgroup)
+    EXPECT_TRUE(WaitFor([&] { return guest_->CgroupCount() == 0; }));
 }
 
 TEST_P(GuestExec, Check19_OnlyStandardDescriptors) {
@@ -348,7 +362,8 @@ TEST_P(GuestExec, Check21_KillingEverybodyHitsOnlyOnesOwn) {
 }
 
 TEST_P(GuestExec, Check22_NoPrivileges) {
-  ExecResult result = guest_->Shell("id -u; id -g; id -G; grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status");
+  ExecResult result =
+      guest_->Shell("id -u; id -g; id -G; grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status");
   EXPECT_THAT(result.out, HasSubstr("1000\n1000\n1000\n"));
   EXPECT_THAT(result.out, HasSubstr("CapPrm:\t0000000000000000"));
   EXPECT_THAT(result.out, HasSubstr("NoNewPrivs:\t1"));
@@ -359,8 +374,9 @@ TEST_P(GuestExec, SignalsAndReasons) {
   EXPECT_EQ(own.Reason(), "signaled");
   EXPECT_EQ(own.exit.at("signal").as_string(), "SEGV");
   EXPECT_TRUE(own.exit.at("code").is_null());
-  ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
-                    R"({"id":"s1","command":"trap 'echo got; exit 5' TERM; echo up; while :; do sleep 0.05; done"})");
+  ExecStream stream(
+      guest_->socket_path(), "POST", kPathExecs,
+      R"({"id":"s1","command":"trap 'echo got; exit 5' TERM; echo up; while :; do sleep 0.05; done"})");
   stream.Next();
   EXPECT_EQ(stream.Next()->payload, "up\n");
   EXPECT_EQ(Signal("s1", "TERM", "leader").status, 200);
@@ -398,15 +414,17 @@ TEST_P(GuestExec, StdinOfACommandThatIgnoresIt) {
   ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
                     R"({"id":"deaf","stdin":"pipe","command":"sleep 0.3; exec <&-; sleep 0.3"})");
   stream.Next();
-  EXPECT_EQ(guest_->Call("POST", "/v1/execs/deaf/stdin", std::string(1'000'000, 'x')).Code(), "exec_ended");
+  EXPECT_EQ(guest_->Call("POST", "/v1/execs/deaf/stdin", std::string(1'000'000, 'x')).Code(),
+            "exec_ended");
   ExecResult result;
   Collect(stream, result);
   EXPECT_EQ(result.ExitCode(), 0);
 }
 
 TEST_P(GuestExec, Terminals) {
-  ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
-                    R"({"id":"t","pty":{"rows":11,"cols":22},"command":"stty size; test -t 0 && echo $TERM; read x; stty size; cat; echo end"})");
+  ExecStream stream(
+      guest_->socket_path(), "POST", kPathExecs,
+      R"({"id":"t","pty":{"rows":11,"cols":22},"command":"stty size; test -t 0 && echo $TERM; read x; stty size; cat; echo end"})");
   std::string seen;
   auto until = [&](std::string_view text) {
     while (seen.find(text) == std::string::npos) {
@@ -427,12 +445,15 @@ TEST_P(GuestExec, Terminals) {
 TEST_P(GuestExec, DisconnectPolicies) {
   for (const char* policy : {"kill", "continue"}) {
     std::string id = std::string("d-") + policy;
-    ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
-                      json::serialize(json::object{{"id", id}, {"command", "sleep 1; echo late"}, {"on_disconnect", policy}}));
+    ExecStream stream(
+        guest_->socket_path(), "POST", kPathExecs,
+        json::serialize(json::object{
+            {"id", id}, {"command", "sleep 1; echo late"}, {"on_disconnect", policy}}));
     stream.Next();
     stream.Close();
     ASSERT_TRUE(WaitFor([&] { return State(id).at("state") == "ended"; }));
-    EXPECT_EQ(State(id).at("exit").at("reason"), std::string_view(policy) == "kill" ? "killed" : "exited");
+    EXPECT_EQ(State(id).at("exit").at("reason"),
+              std::string_view(policy) == "kill" ? "killed" : "exited");
   }
 }
 
@@ -448,7 +469,8 @@ TEST_P(GuestExec, ProgramsThatDoNotStart) {
   EXPECT_EQ(guest_->Exec({{"command", "true"}, {"argv", {"true"}}}).error, "invalid_argument");
   EXPECT_EQ(guest_->Exec({{"command", 5}}).error, "invalid_argument");
   EXPECT_EQ(guest_->Shell("echo fine").out, "fine\n");
-  if (GetParam() == Tracking::kCgroup) EXPECT_TRUE(WaitFor([&] { return guest_->CgroupCount() == 0; }));
+  if (GetParam() == Tracking::kCgroup)
+    EXPECT_TRUE(WaitFor([&] { return guest_->CgroupCount() == 0; }));
 }
 
 TEST_P(GuestExec, OutOfMemoryOnlyOnEvidence) {
@@ -458,7 +480,8 @@ TEST_P(GuestExec, OutOfMemoryOnlyOnEvidence) {
   options.mem_events = events;
   StartGuest(options);
   EXPECT_EQ(guest_->Shell("kill -9 $$").Reason(), "signaled");
-  ExecStream stream(guest_->socket_path(), "POST", kPathExecs, R"({"command":"sleep 0.3; kill -9 $$"})");
+  ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
+                    R"({"command":"sleep 0.3; kill -9 $$"})");
   stream.Next();
   std::ofstream(events) << "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
   ExecResult result;
@@ -485,11 +508,116 @@ TEST_P(GuestExec, TheFilterIsLoaded) {
   EXPECT_NE(result.ExitCode(), 0);
 }
 
+TEST_P(GuestExec, WorksWithoutNewerSystemCalls) {
+  GuestProcess::Options options;
+  options.prepare = [](const std::string&) {
+    // As an old kernel or an outer filter answers.
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) ::_exit(119);
+  };
+  StartGuest(options);
+  ExecResult result =
+      guest_->Shell("ls /proc/self/fd | wc -l; sleep 60 & (setsid sleep 61 &); sleep 62", 500);
+  EXPECT_EQ(result.out, "4\n");
+  EXPECT_EQ(result.Reason(), "timeout");
+  EXPECT_EQ(Count("sleep"), 0);
+  EXPECT_EQ(
+      guest_->Shell(": " + std::string(300'000, 'x') + "\necho done; ls /proc/self/fd | wc -l").out,
+      "done\n4\n");
+  EXPECT_EQ(guest_->Exec({{"argv", {"printf", "%.3s", std::string(100'000, 'a')}}}).out, "aaa");
+  EXPECT_EQ(guest_->Exec({{"argv", {"none"}}}).error, "command_not_found");
+}
+
 TEST_P(GuestExec, EndedOnesAreForgottenInTheirOrder) {
-  for (int i = 0; i < 260; i++) guest_->Exec({{"argv", {"/bin/true"}}, {"id", "e" + std::to_string(i)}});
+  for (int i = 0; i < 260; i++)
+    guest_->Exec({{"argv", {"/bin/true"}}, {"id", "e" + std::to_string(i)}});
   EXPECT_EQ(guest_->Call("GET", "/v1/execs/e0").Code(), "exec_not_found");
   EXPECT_EQ(guest_->Call("GET", "/v1/execs/e259").status, 200);
   EXPECT_EQ(guest_->Call("GET", kPathExecs).Json().at("execs").as_array().size(), 256U);
+}
+
+TEST_P(GuestExec, LateReadersSeeAGap) {
+  guest_->Exec({{"id", "long"}, {"command", "head -c 1000000 /dev/zero | tr '\\0' x"}});
+  ExecStream late(guest_->socket_path(), "GET", "/v1/execs/long/stream?after=1000", {});
+  ExecResult result;
+  Collect(late, result);
+  ASSERT_GE(result.records.size(), 4U);
+  EXPECT_EQ(result.records[0].type, RecordType::kStarted);
+  EXPECT_EQ(result.records[1].type, RecordType::kGap);
+  EXPECT_EQ(result.records[1].offset, 1000U);
+  auto gap = json::parse(result.records[1].payload);
+  EXPECT_EQ(gap.at("reason"), "not_kept");
+  EXPECT_EQ(gap.at("skipped_bytes").as_int64(), static_cast<int64_t>(999'000 - kReplayBytes));
+  EXPECT_EQ(result.out.size(), kReplayBytes);
+  EXPECT_EQ(State("long").at("first_kept_offset").as_int64(),
+            static_cast<int64_t>(1'000'000 - kReplayBytes));
+}
+
+TEST_P(GuestExec, TheSlowestReaderSetsThePace) {
+  ExecStream first(guest_->socket_path(), "POST", kPathExecs,
+                   R"({"id":"two","command":"yes | head -c 20000000"})");
+  ExecStream second(guest_->socket_path(), "GET", "/v1/execs/two/stream", {});
+  ExecResult a;
+  std::thread reader([&] { Collect(first, a); });
+  int64_t offset = -1;
+  EXPECT_TRUE(WaitFor([&] {
+    int64_t now = State("two").at("offset").as_int64();
+    bool still = now == offset;
+    offset = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return still;
+  }));
+  EXPECT_LT(offset, 8'000'000);
+  ExecResult b;
+  Collect(second, b);
+  reader.join();
+  EXPECT_EQ(a.out.size(), 20'000'000U);
+  EXPECT_TRUE(a.out == b.out);
+}
+
+TEST_P(GuestExec, OneWriterOfStdinAtATime) {
+  ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
+                    R"({"id":"w","stdin":"pipe","command":"sleep 30"})");
+  stream.Next();
+  HttpStream blocked(guest_->socket_path());
+  blocked.SendRequest("POST", "/v1/execs/w/stdin", std::string(100'000, 'x'));
+  EXPECT_TRUE(
+      WaitFor([&] { return guest_->Call("POST", "/v1/execs/w/stdin", "y").Code() == "conflict"; }));
+  EXPECT_EQ(guest_->Call("DELETE", "/v1/execs/w").status, 200);
+  EXPECT_EQ(blocked.ReadResponse().Code(), "exec_ended");
+  ExecStream none(guest_->socket_path(), "POST", kPathExecs, R"({"id":"n","command":"sleep 0.2"})");
+  none.Next();
+  EXPECT_EQ(guest_->Call("POST", "/v1/execs/n/stdin", "y").Code(), "conflict");
+}
+
+TEST_P(GuestExec, AtMost256Commands) {
+  for (size_t i = 0; i < kMaxExecs; i++) {
+    ASSERT_EQ(
+        guest_->Call("POST", kPathExecs, R"({"background":true,"argv":["sleep","60"]})").status,
+        201)
+        << i;
+  }
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "too_many_execs");
+  EXPECT_EQ(guest_->Call("POST", kPathShutdown).status, 200);
+  EXPECT_EQ(guest_->WaitExit(), 0);
+  guest_.reset();
+}
+
+TEST_P(GuestExec, SilenceIsKeptAlive) {
+  ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
+                    R"({"command":"sleep 10.5; echo x"})");
+  ExecResult result;
+  Collect(stream, result);
+  ASSERT_GE(result.records.size(), 4U);
+  EXPECT_EQ(result.records[1].type, RecordType::kKeepAlive);
 }
 
 TEST_P(GuestExec, ShutdownKillsAndExits) {
@@ -506,7 +634,8 @@ TEST_P(GuestExec, TermSignalKillsAndExits) {
   guest_.reset();
 }
 
-INSTANTIATE_TEST_SUITE_P(Trees, GuestExec, testing::Values(Tracking::kCgroup, Tracking::kSupervisor),
+INSTANTIATE_TEST_SUITE_P(Trees, GuestExec,
+                         testing::Values(Tracking::kCgroup, Tracking::kSupervisor),
                          [](const auto& info) {
                            return info.param == Tracking::kCgroup ? "Cgroup2" : "Supervisor";
                          });

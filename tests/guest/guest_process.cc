@@ -109,7 +109,8 @@ HttpStream::HttpStream(const std::string& socket_path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
-  Check(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "connect");
+  Check(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+        "connect");
 }
 
 void HttpStream::Send(std::string_view bytes) {
@@ -294,12 +295,16 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
   std::map<std::string, UniqueFd> fds;
   fds[std::string(kEnvListenFd)] = std::move(listener);
   fds[std::string(kEnvTokenFd)].reset(MemFd(kToken));
-  boost::json::object config{
-      {"user",
-       {{"uid", 1000}, {"gid", 1000}, {"name", "user"}, {"home", guest->work_dir_}, {"shell", "/bin/sh"}}},
-      {"work_dir", guest->work_dir_},
-      {"env", boost::json::object{}}};
-  fds[std::string(kEnvConfigFd)].reset(MemFd(boost::json::serialize(config)));
+  boost::json::object config{{"user",
+                              {{"uid", 1000},
+                               {"gid", 1000},
+                               {"name", "user"},
+                               {"home", guest->work_dir_},
+                               {"shell", "/bin/sh"}}},
+                             {"work_dir", guest->work_dir_},
+                             {"env", boost::json::object{}}};
+  fds[std::string(kEnvConfigFd)].reset(
+      MemFd(options.config.empty() ? boost::json::serialize(config) : options.config));
   if (!options.filter.empty()) {
     fds[std::string(kEnvFilterFd)].reset(
         MemFd({reinterpret_cast<const char*>(options.filter.data()), options.filter.size()}));
@@ -399,6 +404,19 @@ int64_t GuestProcess::RssKiB() const {
     if (line.starts_with("VmRSS:")) return std::atoll(line.c_str() + 6);
   }
   return -1;
+}
+
+std::vector<pid_t> GuestProcess::Children(const std::string& name) const {
+  std::vector<pid_t> found;
+  std::string task = "/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_);
+  std::ifstream children(task + "/children");
+  pid_t pid = 0;
+  while (children >> pid) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string line;
+    if (std::getline(comm, line) && line == name) found.push_back(pid);
+  }
+  return found;
 }
 
 size_t GuestProcess::CgroupCount() const {

@@ -1,5 +1,5 @@
-// Starts a real caisson-guest as pid 1 of its own mount and pid namespaces and talks raw HTTP to it.
-// Needs root. Everything it makes is gone when it is destroyed.
+// Starts a real caisson-guest as pid 1 of its own mount and pid namespaces and talks raw HTTP to
+// it. Needs root. Everything it makes is gone when it is destroyed.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +18,13 @@
 #include "guest/protocol.h"
 
 namespace caisson::guest {
+
+// A sanitized guest's memory and speed say nothing.
+#ifdef CAISSON_GUEST_SANITIZED
+inline constexpr bool kMeasures = false;
+#else
+inline constexpr bool kMeasures = true;
+#endif
 
 enum class Tracking { kCgroup, kSupervisor };
 
@@ -105,6 +112,7 @@ class GuestProcess {
     std::function<void(const std::string& work_dir)> prepare;
     std::string mem_events;  // path of a file to pass as CAISSON_GUEST_MEMEVENTS_FD
     std::vector<uint8_t> filter;
+    std::string config;         // instead of the usual one
     bool unprivileged = false;  // the guest itself is uid 1000
   };
 
@@ -119,6 +127,8 @@ class GuestProcess {
   std::string Outside(const std::string& path) const;
   int64_t RssKiB() const;
   size_t CgroupCount() const;
+  // Processes of that name among the guest's children, by pids of this namespace.
+  std::vector<pid_t> Children(const std::string& name) const;
 
   HttpResponse Call(std::string_view method, std::string_view target, std::string_view body = {},
                     const std::vector<std::pair<std::string, std::string>>& headers = {});

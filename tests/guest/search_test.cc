@@ -43,28 +43,35 @@ class GuestSearch : public testing::Test {
 
 TEST_F(GuestSearch, GlobContract) {
   Sh("mkdir -p a/b .h a-b; touch top.py a/x.py a/b/y.py a/b/z.txt .h/q.py .dot.py a-b/w.py");
-  EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}})), ElementsAre("a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
+  EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}})),
+              ElementsAre("a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
   EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}, {"bare_any_depth", false}})), ElementsAre("top.py"));
   EXPECT_THAT(Paths(Glob({{"pattern", "/*.py"}})), ElementsAre("top.py"));
   EXPECT_THAT(Paths(Glob({{"pattern", "a/**"}})), ElementsAre("a/b/y.py", "a/b/z.txt", "a/x.py"));
   EXPECT_THAT(Paths(Glob({{"pattern", "**/b/*.{py,txt}"}})), ElementsAre("a/b/y.py", "a/b/z.txt"));
   EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}, {"hidden", true}})),
               ElementsAre(".dot.py", ".h/q.py", "a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
-  EXPECT_THAT(Paths(Glob({{"pattern", ".*"}, {"directories", true}})), ElementsAre(".dot.py", ".h"));
+  EXPECT_THAT(Paths(Glob({{"pattern", ".*"}, {"directories", true}})),
+              ElementsAre(".dot.py", ".h"));
   EXPECT_THAT(Paths(Glob({{"pattern", "a*"}, {"directories", true}})), ElementsAre("a", "a-b"));
   std::string absolute = guest_->work_dir();
-  EXPECT_THAT(Paths(Glob({{"path", absolute}, {"pattern", "top*"}})), ElementsAre(absolute + "/top.py"));
+  EXPECT_THAT(Paths(Glob({{"path", absolute}, {"pattern", "top*"}})),
+              ElementsAre(absolute + "/top.py"));
   auto limited = Glob({{"pattern", "*.py"}, {"limit", 2}}).Json();
   EXPECT_EQ(limited.at("reason"), "limit");
   EXPECT_EQ(limited.at("matches").as_array().size(), 2U);
   EXPECT_EQ(Glob({{"pattern", "../**"}}).Code(), "invalid_pattern");
   EXPECT_EQ(Glob({{"pattern", "{a"}}).Code(), "invalid_pattern");
-  EXPECT_EQ(Glob({{"pattern", "{1,2,3,4,5,6,7,8,9,0}{1,2,3,4,5,6,7,8,9,0}{1,2,3,4,5,6,7,8,9,0}{1,2}"}}).Code(), "invalid_pattern");
+  EXPECT_EQ(
+      Glob({{"pattern", "{1,2,3,4,5,6,7,8,9,0}{1,2,3,4,5,6,7,8,9,0}{1,2,3,4,5,6,7,8,9,0}{1,2}"}})
+          .Code(),
+      "invalid_pattern");
   EXPECT_EQ(Glob({{"path", "none"}, {"pattern", "*"}}).Code(), "file_not_found");
 }
 
 TEST_F(GuestSearch, Case28_And32_OddTrees) {
-  Sh("mkdir -p a closed; touch a/f closed/x; chmod 0 closed; ln -s .. a/up; ln -s a a2; ln -s loop loop; ln -s nowhere dangling; mkfifo pipe; echo needle > a/f");
+  Sh("mkdir -p a closed; touch a/f closed/x; chmod 0 closed; ln -s .. a/up; ln -s a a2; ln -s loop "
+     "loop; ln -s nowhere dangling; mkfifo pipe; echo needle > a/f");
   auto found = Glob({{"pattern", "**/*"}});
   EXPECT_THAT(Paths(found), ElementsAre("a/f", "a/up", "a2", "dangling", "loop", "pipe"));
   EXPECT_EQ(found.Json().at("unreadable").as_int64(), 1);
@@ -75,7 +82,8 @@ TEST_F(GuestSearch, Case28_And32_OddTrees) {
 
 TEST_F(GuestSearch, Case33_LiteralGrep) {
   Sh("printf '%s\\n' 'a.b*c[d](e)$^|\\' '-e' 'plain .* text' > f; printf 'a.b*c\\000' > bin; "
-     "head -c 5000000 /dev/zero | tr '\\0' q > long; echo ' tail .*' >> long; printf 'crlf .*\\r\\n' > crlf");
+     "head -c 5000000 /dev/zero | tr '\\0' q > long; echo ' tail .*' >> long; printf 'crlf "
+     ".*\\r\\n' > crlf");
   EXPECT_THAT(Paths(Grep({{"pattern", ".*"}})), ElementsAre("crlf", "f", "long"));
   for (const char* pattern : {"[", "\\", "-e", "$^|"}) {
     auto found = Grep({{"pattern", pattern}, {"path", "f"}});
@@ -94,7 +102,8 @@ TEST_F(GuestSearch, Case33_LiteralGrep) {
 }
 
 TEST_F(GuestSearch, GrepLinesAndLimits) {
-  Sh("i=0; while [ $i -lt 50 ]; do echo hit $i hit; echo other; i=$((i+1)); done > a.txt; cp a.txt b.log");
+  Sh("i=0; while [ $i -lt 50 ]; do echo hit $i hit; echo other; i=$((i+1)); done > a.txt; cp a.txt "
+     "b.log");
   auto found = Grep({{"pattern", "hit"}, {"limit_per_file", 2}, {"glob", "*.txt"}}).Json();
   ASSERT_EQ(found.at("matches").as_array().size(), 2U);
   EXPECT_EQ(found.at("matches").at(1).at("line").as_int64(), 3);
@@ -106,7 +115,8 @@ TEST_F(GuestSearch, GrepLinesAndLimits) {
 }
 
 TEST_F(GuestSearch, Case34_SearchSeesWhatReadMay) {
-  auto environ_files = Grep({{"path", "/proc/1"}, {"pattern", "CAISSON"}, {"glob", "environ"}}).Json();
+  auto environ_files =
+      Grep({{"path", "/proc/1"}, {"pattern", "CAISSON"}, {"glob", "environ"}}).Json();
   EXPECT_EQ(environ_files.at("matches").as_array().size(), 0U);
   auto root = Glob({{"path", "/"}, {"pattern", "proc/*/environ"}}).Json();
   EXPECT_EQ(root.at("matches").as_array().size(), 0U);
@@ -115,14 +125,20 @@ TEST_F(GuestSearch, Case34_SearchSeesWhatReadMay) {
 }
 
 TEST_F(GuestSearch, DeadlinesGiveWhatWasFound) {
-  Sh("mkdir t; cd t; i=0; while [ $i -lt 60 ]; do head -c 5000000 /dev/zero | tr '\\0' 'x' > f$i; i=$((i+1)); done");
-  auto late = guest_->Call("POST", kPathGrep, R"({"path":"t","pattern":"xxxxxxy","limit":10})", {{"Caisson-Deadline-Ms", "30"}});
+  Sh("mkdir t; cd t; i=0; while [ $i -lt 60 ]; do head -c 5000000 /dev/zero | tr '\\0' 'x' > f$i; "
+     "i=$((i+1)); done");
+  auto late = guest_->Call("POST", kPathGrep, R"({"path":"t","pattern":"xxxxxxy","limit":10})",
+                           {{"Caisson-Deadline-Ms", "30"}});
   if (late.status == 200) {
     EXPECT_EQ(late.Json().at("reason"), "deadline");
   } else {
     EXPECT_EQ(late.Code(), "deadline_exceeded");
   }
-  EXPECT_EQ(guest_->Call("POST", kPathGrep, R"({"path":"t","pattern":"q"})", {{"Caisson-Deadline-Ms", "0"}}).Code(), "invalid_argument");
+  EXPECT_EQ(
+      guest_
+          ->Call("POST", kPathGrep, R"({"path":"t","pattern":"q"})", {{"Caisson-Deadline-Ms", "0"}})
+          .Code(),
+      "invalid_argument");
 }
 
 }  // namespace
