@@ -13,14 +13,25 @@ namespace {
 constexpr Millis kCallTime{30'000};
 constexpr Millis kTransferTime{600'000};
 
+// The query parameters that a call knows: static arrays, since they outlive the function that names
+// them (a task starts later).
+using Parameters = std::span<const std::string_view>;
+
+constexpr std::array<std::string_view, 7> kWriteParameters{
+    "path", "root", "mode", "create_only", "parents", "if_match", "hash"};
+constexpr std::array<std::string_view, 3> kReadParameters{"path", "root", "hash"};
+constexpr std::array<std::string_view, 7> kLinesParameters{
+    "path", "root", "offset", "limit", "max_bytes", "max_line_bytes", "newline"};
+constexpr std::array<std::string_view, 3> kStatParameters{"path", "root", "follow"};
+constexpr std::array<std::string_view, 4> kListParameters{"path", "root", "limit", "after"};
+
 struct Call {
   std::shared_ptr<sandbox::GuestClient> guest;
   std::string target;
 };
 
 // The guest's target for this request: its path, and of the query what the call knows.
-Task<Result<Call>> Prepare(Context& context, std::string_view path,
-                           std::initializer_list<const char*> parameters) {
+Task<Result<Call>> Prepare(Context& context, std::string_view path, Parameters parameters) {
   if (context.services.sandboxes == nullptr) {
     co_return Fail(ErrorCode::kNoBackend, "this host cannot make sandboxes");
   }
@@ -45,7 +56,7 @@ Task<Result<Call>> Prepare(Context& context, std::string_view path,
 }
 
 Task<Result<Reply>> PassJson(Context& context, std::string method, std::string_view path,
-                             std::initializer_list<const char*> parameters) {
+                             Parameters parameters) {
   CAISSON_CO_ASSIGN(Call call, co_await Prepare(context, path, parameters));
   std::string body;
   if (method == "POST") {
@@ -60,8 +71,7 @@ Task<Result<Reply>> PassJson(Context& context, std::string method, std::string_v
 }
 
 // Content as it is, with its description in a header.
-Task<Result<Reply>> PassContent(Context& context, std::string_view path,
-                                std::initializer_list<const char*> parameters) {
+Task<Result<Reply>> PassContent(Context& context, std::string_view path, Parameters parameters) {
   CAISSON_CO_ASSIGN(Call call, co_await Prepare(context, path, parameters));
   Until until(Deadline::After(context.services.clock, kTransferTime), context.request.stop());
   http::Headers forwarded;
@@ -99,9 +109,8 @@ class RequestBody final : public http::BodySource {
 };
 
 Task<Result<Reply>> Write(Context& context) {
-  CAISSON_CO_ASSIGN(Call call, co_await Prepare(context, guest::kPathFileContent,
-                                                {"path", "root", "mode", "create_only", "parents",
-                                                 "if_match", "hash"}));
+  CAISSON_CO_ASSIGN(Call call,
+                    co_await Prepare(context, guest::kPathFileContent, kWriteParameters));
   Until until(Deadline::After(context.services.clock, kTransferTime), context.request.stop());
   RequestBody body(context.request);
   CAISSON_CO_ASSIGN(std::string text,
@@ -110,17 +119,16 @@ Task<Result<Reply>> Write(Context& context) {
 }
 
 Task<Result<Reply>> Read(Context& context) {
-  return PassContent(context, guest::kPathFileContent, {"path", "root", "hash"});
+  return PassContent(context, guest::kPathFileContent, kReadParameters);
 }
 Task<Result<Reply>> Lines(Context& context) {
-  return PassContent(context, guest::kPathFileLines,
-                     {"path", "root", "offset", "limit", "max_bytes", "max_line_bytes", "newline"});
+  return PassContent(context, guest::kPathFileLines, kLinesParameters);
 }
 Task<Result<Reply>> Stat(Context& context) {
-  return PassJson(context, "GET", guest::kPathFileStat, {"path", "root", "follow"});
+  return PassJson(context, "GET", guest::kPathFileStat, kStatParameters);
 }
 Task<Result<Reply>> List(Context& context) {
-  return PassJson(context, "GET", guest::kPathFileList, {"path", "root", "limit", "after"});
+  return PassJson(context, "GET", guest::kPathFileList, kListParameters);
 }
 Task<Result<Reply>> Edit(Context& context) {
   return PassJson(context, "POST", guest::kPathFileEdit, {});

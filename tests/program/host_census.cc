@@ -1,0 +1,49 @@
+#include "host_census.h"
+
+#include <filesystem>
+#include <sstream>
+
+#include "base/syscall.h"
+
+namespace caisson::program_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names of sandboxes: an id.
+bool IsSandboxName(const std::string& name) { return name.size() == 29 && name.starts_with("sbx"); }
+
+void AddCgroups(const fs::path& dir, int depth, std::set<std::string>& found) {
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
+    if (!at->is_directory(error)) continue;
+    if (IsSandboxName(at->path().filename())) found.insert("cgroup " + at->path().string());
+    if (depth > 0) AddCgroups(at->path(), depth - 1, found);
+  }
+}
+
+}  // namespace
+
+std::set<std::string> HostCensus() {
+  std::set<std::string> found;
+  std::istringstream mounts(ReadWholeFile("/proc/self/mountinfo").value_or(""));
+  for (std::string line; std::getline(mounts, line);) found.insert("mount " + line);
+  AddCgroups("/sys/fs/cgroup", 5, found);
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    std::string pid = at->path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::string name = ReadWholeFile(at->path().string() + "/comm").value_or("");
+    // The first process of a sandbox is a memfd, whose name the kernel cuts to 15 bytes.
+    if (name.starts_with("caisson-") || name == "3\n" || name == "4\n")
+      found.insert("process " + pid + " " + name);
+  }
+  for (fs::directory_iterator at("/tmp", error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename();
+    if (name.starts_with("caisson-") && !name.starts_with("caisson-test-"))
+      found.insert("file " + name);
+  }
+  return found;
+}
+
+}  // namespace caisson::program_test
