@@ -79,7 +79,8 @@ class Child {
 
  private:
   Attempt<void> Steps() {
-    if (plan_.user_namespace_first) CAISSON_TRY(Step(LaunchStep::kUserMapEarly, &Child::AskForMaps));
+    if (plan_.user_namespace_first)
+      CAISSON_TRY(Step(LaunchStep::kUserMapEarly, &Child::AskForMaps));
     CAISSON_TRY(Step(LaunchStep::kCgroupCommand, &Child::JoinCommandCgroups));
     if ((plan_.namespaces & CLONE_NEWNET) != 0) {
       CAISSON_TRY(Step(LaunchStep::kNetwork, &Child::Network));
@@ -200,7 +201,8 @@ class Child {
     }
     sync_ = kGuestFirstFd + kSyncIndex;
     int program = next++;
-    if (dup3(c_.given[kFdGuest].get(), program, O_CLOEXEC) < 0) return Tried("dup", "guest program");
+    if (dup3(c_.given[kFdGuest].get(), program, O_CLOEXEC) < 0)
+      return Tried("dup", "guest program");
     if (syscall(SYS_close_range, next, ~0u, 0) < 0) return Tried("close_range");
     syscall(SYS_setsid);
     const char* arguments[] = {"caisson-guest", "serve", nullptr};

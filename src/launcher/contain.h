@@ -16,8 +16,8 @@ namespace caisson::launcher {
 
 // What the new process says on its sync socket before it becomes the guest. The guest's own letters
 // (guest/protocol.h) follow on the same socket.
-inline constexpr char kSyncMaps = 'M';    // "write my id maps"; answered by the same letter
-inline constexpr char kSyncTrouble = 'X'; // a ContainTrouble follows; the process ends
+inline constexpr char kSyncMaps = 'M';     // "write my id maps"; answered by the same letter
+inline constexpr char kSyncTrouble = 'X';  // a ContainTrouble follows; the process ends
 
 struct ContainTrouble {
   LaunchStep step{};

@@ -17,8 +17,9 @@
 namespace caisson::launcher {
 namespace {
 
-constexpr int64_t kFailedReplyMs = 2'000;  // how long a failed creation's reply waits for the clean-up
-constexpr size_t kMaxGuestWords = 400;     // of the guest's own reason for failing
+constexpr int64_t kFailedReplyMs =
+    2'000;                              // how long a failed creation's reply waits for the clean-up
+constexpr size_t kMaxGuestWords = 400;  // of the guest's own reason for failing
 
 Attempt<LaunchPlan> ReadPlan(int fd) {
   struct stat info{};
@@ -60,7 +61,7 @@ Attempt<void> Server::Prepare(Creation& creation, LaunchStep& step) {
   CAISSON_ASSIGN(CgroupHandles cgroups, MakeCgroups(creation.plan, creation.cgroups));
   creation.clock->Mark(step);
   step = LaunchStep::kClone;
-  Containment containment{&creation.plan,        creation.fds,        &cgroups,
+  Containment containment{&creation.plan,       creation.fds,       &cgroups,
                           creation.clock.get(), options_.own_pidfd, options_.null_fd};
   CAISSON_ASSIGN(creation.process, StartContained(containment));
   creation.clock->Mark(step);

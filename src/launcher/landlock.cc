@@ -39,8 +39,7 @@ Attempt<void> ApplyLandlock(const LaunchPlan& plan, int guest, int cgroup) {
   if ((plan.landlock_fs | plan.landlock_net | plan.landlock_scoped) == 0) return {};
   Ruleset attributes{plan.landlock_fs, plan.landlock_net, plan.landlock_scoped};
   size_t size = attributes.scoped != 0 ? 24 : attributes.net != 0 ? 16 : 8;
-  UniqueFd ruleset(
-      static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, size, 0)));
+  UniqueFd ruleset(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, size, 0)));
   if (!ruleset) return Tried("landlock ruleset");
   if (plan.landlock_fs != 0) {
     for (const LandlockRule& rule : plan.landlock_rules) {

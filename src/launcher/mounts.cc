@@ -50,7 +50,8 @@ class NewFilesystem {
     Text("source", type);
   }
   void Text(const char* key, const char* value) {
-    if (error_ == 0 && syscall(SYS_fsconfig, context_.get(), FSCONFIG_SET_STRING, key, value, 0) < 0)
+    if (error_ == 0 &&
+        syscall(SYS_fsconfig, context_.get(), FSCONFIG_SET_STRING, key, value, 0) < 0)
       error_ = errno;
   }
   void Number(const char* key, const char* format, uint64_t value) {
@@ -62,7 +63,8 @@ class NewFilesystem {
     if (error_ == 0 && syscall(SYS_fsconfig, context_.get(), FSCONFIG_CMD_CREATE, 0, 0, 0) < 0)
       error_ = errno;
     if (error_ != 0) return Tried("configure", type_, "", error_);
-    UniqueFd mount(Call(syscall(SYS_fsmount, context_.get(), 1u /* FSMOUNT_CLOEXEC */, attributes)));
+    UniqueFd mount(
+        Call(syscall(SYS_fsmount, context_.get(), 1u /* FSMOUNT_CLOEXEC */, attributes)));
     if (!mount) return Tried("fsmount", type_);
     return mount;
   }
@@ -148,7 +150,7 @@ class Builder {
     CAISSON_ASSIGN(int parent, Parent(target, leaf));
     int made = directory ? mkdirat(parent, leaf, 0755) : mknodat(parent, leaf, S_IFREG | 0644, 0);
     // What was there already may be a link, to be followed inside the root.
-    UniqueFd found = made == 0         ? UniqueFd(openat(parent, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC))
+    UniqueFd found = made == 0 ? UniqueFd(openat(parent, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC))
                      : errno == EEXIST ? OpenInRoot(root_.get(), target.c_str(), O_PATH)
                                        : UniqueFd();
     if (!found) return Tried("mount point", target.c_str());
@@ -166,8 +168,10 @@ class Builder {
 
   Attempt<void> Do(const MountStep& step) {
     switch (step.op) {
-      case MountStep::Op::kBind: return Bind(step);
-      case MountStep::Op::kTmpfs: return Tmpfs(step);
+      case MountStep::Op::kBind:
+        return Bind(step);
+      case MountStep::Op::kTmpfs:
+        return Tmpfs(step);
       case MountStep::Op::kProc: {
         NewFilesystem proc("proc");
         return MountOn(step, proc, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
@@ -179,18 +183,25 @@ class Builder {
         if (step.gid != 0) pts.Number("gid", "%llu", Gid(step));
         return MountOn(step, pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
       }
-      case MountStep::Op::kDirectory: return Directory(step);
-      case MountStep::Op::kSymlink: return Symlink(step);
-      case MountStep::Op::kFile: return File(step);
-      case MountStep::Op::kMask: return Mask(step);
-      case MountStep::Op::kReadOnly: return ReadOnly(step);
+      case MountStep::Op::kDirectory:
+        return Directory(step);
+      case MountStep::Op::kSymlink:
+        return Symlink(step);
+      case MountStep::Op::kFile:
+        return File(step);
+      case MountStep::Op::kMask:
+        return Mask(step);
+      case MountStep::Op::kReadOnly:
+        return ReadOnly(step);
     }
     return Tried("mount step", step.target.c_str(), "", EINVAL);
   }
 
   // A detached copy of the mount at `source`, with everything below it for a directory.
-  static Attempt<UniqueFd> Clone(int source, uint64_t attributes, bool recursive, const char* name) {
-    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (recursive ? kRecursive : 0);
+  static Attempt<UniqueFd> Clone(int source, uint64_t attributes, bool recursive,
+                                 const char* name) {
+    unsigned flags =
+        OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (recursive ? kRecursive : 0);
     UniqueFd tree(Call(syscall(SYS_open_tree, source, "", flags)));
     if (!tree) return Tried("bind", name);
     CAISSON_TRY(SetAttributes(tree.get(), attributes, recursive, name));
@@ -240,7 +251,8 @@ class Builder {
     CAISSON_ASSIGN(int parent, Parent(step.target, leaf));
     if (mkdirat(parent, leaf, step.mode) < 0) {
       // One that is there already stays as it is.
-      if (errno == EEXIST && OpenInRoot(root_.get(), step.target.c_str(), O_PATH | O_DIRECTORY)) return {};
+      if (errno == EEXIST && OpenInRoot(root_.get(), step.target.c_str(), O_PATH | O_DIRECTORY))
+        return {};
       return Tried("mkdir", step.target.c_str());
     }
     return Own(parent, leaf, step);

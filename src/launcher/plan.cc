@@ -163,7 +163,8 @@ void Reader::operator()(T& record) {
 // Texts that become C strings must not hold a NUL: the kernel would see less than was checked.
 bool HoldsNul(const LaunchPlan& plan) {
   auto nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
-  if (nul(plan.name) || nul(plan.hostname) || nul(plan.stage_dir) || nul(plan.root_dir)) return true;
+  if (nul(plan.name) || nul(plan.hostname) || nul(plan.stage_dir) || nul(plan.root_dir))
+    return true;
   for (const MountStep& step : plan.mounts) {
     if (nul(step.target) || nul(step.source)) return true;
   }

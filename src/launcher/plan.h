@@ -26,30 +26,30 @@ inline constexpr size_t kMaxPlanBytes = 1 << 20;
 // launcher while the guest waits, the rest in the new process.
 enum class LaunchStep : uint8_t {
   kDecodePlan,
-  kCgroups,       // make the cgroup directories, write limits
-  kClone,         // clone3 with the namespaces
-  kUserMapEarly,  // rootless only: the user namespace was made by kClone
-  kCgroupCommand, // the new process joins the command cgroups (its spawner will inherit them)
-  kNetwork,       // loopback up
-  kMounts,        // the new root, see MountStep
-  kPivot,         // pivot_root, old root unmounted
+  kCgroups,        // make the cgroup directories, write limits
+  kClone,          // clone3 with the namespaces
+  kUserMapEarly,   // rootless only: the user namespace was made by kClone
+  kCgroupCommand,  // the new process joins the command cgroups (its spawner will inherit them)
+  kNetwork,        // loopback up
+  kMounts,         // the new root, see MountStep
+  kPivot,          // pivot_root, old root unmounted
   kHostname,
-  kUserNamespace, // rooted only: unshare(CLONE_NEWUSER) after all mounts, so that nothing inside
-                  // owns the mount, network, pid or uts namespace; then the maps
-  kIdentity,      // uid, gid, no supplementary groups
-  kLimits,        // resource limits
-  kCapabilities,  // bounding set reduced, no_new_privs
+  kUserNamespace,  // rooted only: unshare(CLONE_NEWUSER) after all mounts, so that nothing inside
+                   // owns the mount, network, pid or uts namespace; then the maps
+  kIdentity,       // uid, gid, no supplementary groups
+  kLimits,         // resource limits
+  kCapabilities,   // bounding set reduced, no_new_privs
   kLandlock,
-  kSeccomp,       // the outer filter
+  kSeccomp,  // the outer filter
   kExecGuest,
   kGuestSpawner,  // the guest said kSyncSpawnerUp
   kCgroupGuest,   // the guest moved to its own cgroup
   kGuestReady,    // the guest said kSyncReady
 };
 inline constexpr std::array<std::string_view, 19> kLaunchStepNames{
-    "decode_plan", "cgroups",    "clone",        "user_map_early", "cgroup_command",
-    "network",     "mounts",     "pivot",        "hostname",       "user_namespace",
-    "identity",    "limits",     "capabilities", "landlock",       "seccomp",
+    "decode_plan", "cgroups",       "clone",        "user_map_early", "cgroup_command",
+    "network",     "mounts",        "pivot",        "hostname",       "user_namespace",
+    "identity",    "limits",        "capabilities", "landlock",       "seccomp",
     "exec_guest",  "guest_spawner", "cgroup_guest", "guest_ready"};
 constexpr std::string_view NameOf(LaunchStep step) {
   return kLaunchStepNames[static_cast<size_t>(step)];
@@ -66,17 +66,17 @@ struct IdMap {
 // be hostile and its links must not lead out. Missing parents are made (0755).
 struct MountStep {
   enum class Op : uint8_t {
-    kBind,       // `source`: a file or directory, with everything mounted below it. Absolute: of the
-                 // host, and its last component is no link. Relative: of the new root, as built so far
-    kTmpfs,      // size `size_bytes`, inodes `inodes` (0: kernel default), `mode`, `uid`, `gid`
-    kProc,       // of the new pid namespace
-    kDevPts,     // a new instance
+    kBind,    // `source`: a file or directory, with everything mounted below it. Absolute: of the
+              // host, and its last component is no link. Relative: of the new root, as built so far
+    kTmpfs,   // size `size_bytes`, inodes `inodes` (0: kernel default), `mode`, `uid`, `gid`
+    kProc,    // of the new pid namespace
+    kDevPts,  // a new instance
     kDirectory,  // mkdir with `mode`, `uid`, `gid`
     kSymlink,    // link text `source`
     kFile,       // a new file with `content`, `mode`, `uid`, `gid`
     kMask,       // something empty and unreadable over `target`: /dev/null or an empty directory
-    kReadOnly,   // what is at `target` (empty: the root) becomes read-only, with `recursive` the mounts
-                 // below it too; a plain directory or file is first mounted over itself
+    kReadOnly,   // what is at `target` (empty: the root) becomes read-only, with `recursive` the
+                // mounts below it too; a plain directory or file is first mounted over itself
   };
   Op op = Op::kBind;
   std::string target;
@@ -87,11 +87,11 @@ struct MountStep {
   uint32_t mode = 0755;
   uint32_t uid = 0;  // as the host counts
   uint32_t gid = 0;
-  bool read_only = false;   // kBind, kTmpfs
-  bool no_exec = false;     // kBind, kTmpfs
+  bool read_only = false;      // kBind, kTmpfs
+  bool no_exec = false;        // kBind, kTmpfs
   bool allow_devices = false;  // kBind of a device node; everything else is nodev
-  bool recursive = false;   // kReadOnly
-  bool optional = false;    // kBind, kMask, kReadOnly: skipped when source or target does not exist
+  bool recursive = false;      // kReadOnly
+  bool optional = false;  // kBind, kMask, kReadOnly: skipped when source or target does not exist
 };
 
 // One directory of one cgroup hierarchy, made before the sandbox and removed after it, the last
@@ -99,7 +99,7 @@ struct MountStep {
 struct CgroupDir {
   enum class Role : uint8_t { kParent, kCommand, kGuest };
   struct Write {
-    std::string file;   // e.g. "memory.max"
+    std::string file;  // e.g. "memory.max"
     std::string value;
     bool required = true;  // false: a host without this control file is accepted
   };
@@ -115,8 +115,8 @@ struct CgroupDir {
 };
 
 struct LandlockRule {
-  std::string path;      // in the new root
-  uint64_t access = 0;   // LANDLOCK_ACCESS_FS_*
+  std::string path;     // in the new root
+  uint64_t access = 0;  // LANDLOCK_ACCESS_FS_*
 };
 
 struct ResourceLimit {
@@ -126,9 +126,9 @@ struct ResourceLimit {
 };
 
 struct LaunchPlan {
-  std::string name;       // the sandbox's id; names messages
+  std::string name;  // the sandbox's id; names messages
   std::string hostname;
-  std::string stage_dir;  // an existing empty directory of the host, where the new root is built
+  std::string stage_dir;    // an existing empty directory of the host, where the new root is built
   uint64_t namespaces = 0;  // CLONE_NEW* for clone3, without CLONE_NEWUSER
   // True: CLONE_NEWUSER goes into clone3, because an unprivileged launcher can make the others only
   // inside it. False: it is unshared last.
@@ -149,7 +149,7 @@ struct LaunchPlan {
   uint64_t landlock_net = 0;
   uint64_t landlock_scoped = 0;
   std::vector<LandlockRule> landlock_rules;
-  std::string outer_filter;  // struct sock_filter[]; empty: none
+  std::string outer_filter;              // struct sock_filter[]; empty: none
   std::vector<std::string> environment;  // of the guest; the launcher adds the descriptor numbers
 };
 

@@ -16,7 +16,8 @@ namespace caisson::launcher {
 uint64_t NowUs() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000 + static_cast<uint64_t>(time.tv_nsec) / 1000;
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000 +
+         static_cast<uint64_t>(time.tv_nsec) / 1000;
 }
 int64_t NowMs() { return static_cast<int64_t>(NowUs() / 1000); }
 
@@ -28,7 +29,8 @@ uint64_t StartTimeOf(int pid) {
   ssize_t got = file ? read(file.get(), text, sizeof text) : -1;
   if (got <= 0) return 0;
   std::string_view stat(text, static_cast<size_t>(got));
-  // The second field is the program's name in parentheses and may hold anything; the last ')' ends it.
+  // The second field is the program's name in parentheses and may hold anything; the last ')' ends
+  // it.
   size_t at = stat.rfind(')');
   for (int field = 2; field < 22; field++) {
     at = at == stat.npos ? at : stat.find(' ', at + 1);

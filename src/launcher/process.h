@@ -11,7 +11,8 @@ namespace caisson::launcher {
 int64_t NowMs();
 uint64_t NowUs();
 
-// Field 22 of /proc/PID/stat: clock ticks from boot to the start of the process. 0: no such process.
+// Field 22 of /proc/PID/stat: clock ticks from boot to the start of the process. 0: no such
+// process.
 uint64_t StartTimeOf(int pid);
 
 // A pidfd of the process that has this pid and started then; empty when it is gone.

@@ -26,19 +26,19 @@ enum class Op : uint32_t {
   kCreate = 2,  // descriptors: CreateFds; → kOk with pid, start_time and one descriptor, the pidfd
   kTerminate = 3,  // pid, start_time, deadline_ms; text: cgroup directories, NUL-separated, as in
                    // the plan. Kills, waits, removes the cgroups. → kOk: all confirmed gone
-  kFind = 4,    // pid, start_time → kOk with the pidfd while that very process lives, else kGone
+  kFind = 4,       // pid, start_time → kOk with the pidfd while that very process lives, else kGone
   kRemoveTree = 5,  // text: a path below the state directory; removed with everything in it, never
                     // following a link or leaving the directory's file system; missing is kOk
 };
 
 // Descriptors of kCreate, in this order.
 enum CreateFds : uint8_t {
-  kFdPlan,      // sealed memfd with EncodePlan()
-  kFdGuest,     // the caisson-guest program, executed by descriptor
-  kFdListen,    // listening unix socket, the guest's channel
-  kFdToken,     // file with the token
-  kFdConfig,    // file with the guest's configuration
-  kFdFilter,    // file with the seccomp program for commands
+  kFdPlan,    // sealed memfd with EncodePlan()
+  kFdGuest,   // the caisson-guest program, executed by descriptor
+  kFdListen,  // listening unix socket, the guest's channel
+  kFdToken,   // file with the token
+  kFdConfig,  // file with the guest's configuration
+  kFdFilter,  // file with the seccomp program for commands
   kCreateFdCount,
 };
 

@@ -180,10 +180,14 @@ void Server::Handle(const Request& request, std::string text, UniqueFd (&fds)[kC
     case Op::kHello:
       reply.value = kProtocolVersion;
       return Send(reply, {});
-    case Op::kCreate: return Create(request, fds);
-    case Op::kTerminate: return Terminate(request, text);
-    case Op::kFind: return Find(request);
-    case Op::kRemoveTree: return Remove(request, std::move(text));
+    case Op::kCreate:
+      return Create(request, fds);
+    case Op::kTerminate:
+      return Terminate(request, text);
+    case Op::kFind:
+      return Find(request);
+    case Op::kRemoveTree:
+      return Remove(request, std::move(text));
   }
   reply.status = Status::kFailed;
   reply.error_number = ENOSYS;

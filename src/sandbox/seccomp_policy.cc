@@ -28,9 +28,10 @@ constexpr uint32_t kAuditArch = AUDIT_ARCH_AARCH64;
 // are the same on every architecture.
 int NumberOf(std::string_view name) {
   static const std::map<std::string_view, int> kYoung{
-      {"cachestat", 451},   {"fchmodat2", 452},    {"map_shadow_stack", 453}, {"futex_wake", 454},
-      {"futex_wait", 455},  {"futex_requeue", 456}, {"mseal", 462},           {"setxattrat", 463},
-      {"getxattrat", 464},  {"listxattrat", 465},  {"removexattrat", 466},    {"open_tree_attr", 467},
+      {"cachestat", 451},    {"fchmodat2", 452},     {"map_shadow_stack", 453},
+      {"futex_wake", 454},   {"futex_wait", 455},    {"futex_requeue", 456},
+      {"mseal", 462},        {"setxattrat", 463},    {"getxattrat", 464},
+      {"listxattrat", 465},  {"removexattrat", 466}, {"open_tree_attr", 467},
       {"file_getattr", 468}, {"file_setattr", 469}};
   int number = seccomp_syscall_resolve_name(std::string(name).c_str());
   if (number >= 0) return number;
@@ -85,18 +86,25 @@ std::vector<Range> RangesOf(FilterKind kind) {
       if (number < 0) continue;  // not on this architecture
       Code& code = calls[static_cast<uint32_t>(number)];
       switch (group.rule) {
-        case SyscallRule::kAllow: code = {Return(SECCOMP_RET_ALLOW)}; break;
+        case SyscallRule::kAllow:
+          code = {Return(SECCOMP_RET_ALLOW)};
+          break;
         case SyscallRule::kAllowOuter:
           code = {Return(kind == FilterKind::kOuter ? SECCOMP_RET_ALLOW : kUnknown)};
           break;
-        case SyscallRule::kDeny: code = {Return(kRefuse)}; break;
-        case SyscallRule::kConditional: code = ConditionalCode(name); break;
+        case SyscallRule::kDeny:
+          code = {Return(kRefuse)};
+          break;
+        case SyscallRule::kConditional:
+          code = ConditionalCode(name);
+          break;
       }
     }
   }
   std::vector<Range> ranges;
   auto add = [&](uint32_t from, Code code) {
-    if (ranges.empty() || !Same(ranges.back().code, code)) ranges.push_back({from, std::move(code)});
+    if (ranges.empty() || !Same(ranges.back().code, code))
+      ranges.push_back({from, std::move(code)});
   };
   uint32_t next = 0;
   for (auto& [number, code] : calls) {
@@ -136,8 +144,8 @@ Code Tree(std::span<const Range> ranges) {
 
 Result<std::string> CompileFilter(FilterKind kind) {
   Code code{Load(offsetof(seccomp_data, arch)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0),
-            Return(SECCOMP_RET_KILL_PROCESS), Load(offsetof(seccomp_data, nr))};
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0), Return(SECCOMP_RET_KILL_PROCESS),
+            Load(offsetof(seccomp_data, nr))};
   Code tree = Tree(RangesOf(kind));
   code.insert(code.end(), tree.begin(), tree.end());
   if (code.size() > BPF_MAXINSNS) {

@@ -54,14 +54,28 @@ class Program {
           if (i.k % 4 != 0 || i.k + 4 > sizeof data) return Bad(pc);
           memcpy(&a, reinterpret_cast<const char*>(&data) + i.k, 4);
           break;
-        case BPF_ALU | BPF_AND | BPF_K: a &= i.k; break;
-        case BPF_JMP | BPF_JA: pc += i.k; break;
-        case BPF_JMP | BPF_JEQ | BPF_K: pc += a == i.k ? i.jt : i.jf; break;
-        case BPF_JMP | BPF_JGT | BPF_K: pc += a > i.k ? i.jt : i.jf; break;
-        case BPF_JMP | BPF_JGE | BPF_K: pc += a >= i.k ? i.jt : i.jf; break;
-        case BPF_JMP | BPF_JSET | BPF_K: pc += (a & i.k) != 0 ? i.jt : i.jf; break;
-        case BPF_RET | BPF_K: return i.k;
-        default: return Bad(pc);
+        case BPF_ALU | BPF_AND | BPF_K:
+          a &= i.k;
+          break;
+        case BPF_JMP | BPF_JA:
+          pc += i.k;
+          break;
+        case BPF_JMP | BPF_JEQ | BPF_K:
+          pc += a == i.k ? i.jt : i.jf;
+          break;
+        case BPF_JMP | BPF_JGT | BPF_K:
+          pc += a > i.k ? i.jt : i.jf;
+          break;
+        case BPF_JMP | BPF_JGE | BPF_K:
+          pc += a >= i.k ? i.jt : i.jf;
+          break;
+        case BPF_JMP | BPF_JSET | BPF_K:
+          pc += (a & i.k) != 0 ? i.jt : i.jf;
+          break;
+        case BPF_RET | BPF_K:
+          return i.k;
+        default:
+          return Bad(pc);
       }
     }
     return Bad(code_.size());
@@ -95,28 +109,91 @@ class SeccompPolicyTest : public testing::Test {
 };
 
 TEST_F(SeccompPolicyTest, OrdinaryCallsAreAllowed) {
-  for (int number :
-       {__NR_read, __NR_write, __NR_openat, __NR_close, __NR_mmap, __NR_execve, __NR_execveat,
-        __NR_exit_group, __NR_wait4, __NR_pipe2, __NR_futex, __NR_getrandom, __NR_statx,
-        __NR_newfstatat, __NR_rseq, __NR_prlimit64, __NR_setresuid, __NR_kill, __NR_pidfd_open,
-        __NR_epoll_pwait, __NR_sched_getaffinity, __NR_prctl, __NR_seccomp, __NR_memfd_create,
-        __NR_bind, __NR_connect, __NR_accept4, __NR_inotify_init1, __NR_close_range, 452, 451,
-        454, 455, 456, 462}) {
+  for (int number : {__NR_read,
+                     __NR_write,
+                     __NR_openat,
+                     __NR_close,
+                     __NR_mmap,
+                     __NR_execve,
+                     __NR_execveat,
+                     __NR_exit_group,
+                     __NR_wait4,
+                     __NR_pipe2,
+                     __NR_futex,
+                     __NR_getrandom,
+                     __NR_statx,
+                     __NR_newfstatat,
+                     __NR_rseq,
+                     __NR_prlimit64,
+                     __NR_setresuid,
+                     __NR_kill,
+                     __NR_pidfd_open,
+                     __NR_epoll_pwait,
+                     __NR_sched_getaffinity,
+                     __NR_prctl,
+                     __NR_seccomp,
+                     __NR_memfd_create,
+                     __NR_bind,
+                     __NR_connect,
+                     __NR_accept4,
+                     __NR_inotify_init1,
+                     __NR_close_range,
+                     452,
+                     451,
+                     454,
+                     455,
+                     456,
+                     462}) {
     ExpectBoth(kAllow, number);
   }
 }
 
 TEST_F(SeccompPolicyTest, DangerousCallsAnswerEperm) {
-  for (int number :
-       {__NR_io_uring_setup, __NR_io_uring_enter, __NR_io_uring_register, __NR_keyctl,
-        __NR_add_key, __NR_request_key, __NR_bpf, __NR_perf_event_open, __NR_userfaultfd,
-        __NR_ptrace, __NR_process_vm_readv, __NR_process_vm_writev, __NR_kcmp, __NR_pidfd_getfd,
-        __NR_open_by_handle_at, __NR_mount, __NR_umount2, __NR_pivot_root, __NR_fsopen,
-        __NR_fsconfig, __NR_fsmount, __NR_fspick, __NR_open_tree, __NR_move_mount,
-        __NR_mount_setattr, __NR_chroot, __NR_unshare, __NR_setns, __NR_kexec_load,
-        __NR_init_module, __NR_finit_module, __NR_delete_module, __NR_quotactl, __NR_swapon,
-        __NR_swapoff, __NR_reboot, __NR_acct, __NR_settimeofday, __NR_clock_settime,
-        __NR_sethostname, __NR_syslog, __NR_fanotify_init, __NR_mbind, 443, 467}) {
+  for (int number : {__NR_io_uring_setup,
+                     __NR_io_uring_enter,
+                     __NR_io_uring_register,
+                     __NR_keyctl,
+                     __NR_add_key,
+                     __NR_request_key,
+                     __NR_bpf,
+                     __NR_perf_event_open,
+                     __NR_userfaultfd,
+                     __NR_ptrace,
+                     __NR_process_vm_readv,
+                     __NR_process_vm_writev,
+                     __NR_kcmp,
+                     __NR_pidfd_getfd,
+                     __NR_open_by_handle_at,
+                     __NR_mount,
+                     __NR_umount2,
+                     __NR_pivot_root,
+                     __NR_fsopen,
+                     __NR_fsconfig,
+                     __NR_fsmount,
+                     __NR_fspick,
+                     __NR_open_tree,
+                     __NR_move_mount,
+                     __NR_mount_setattr,
+                     __NR_chroot,
+                     __NR_unshare,
+                     __NR_setns,
+                     __NR_kexec_load,
+                     __NR_init_module,
+                     __NR_finit_module,
+                     __NR_delete_module,
+                     __NR_quotactl,
+                     __NR_swapon,
+                     __NR_swapoff,
+                     __NR_reboot,
+                     __NR_acct,
+                     __NR_settimeofday,
+                     __NR_clock_settime,
+                     __NR_sethostname,
+                     __NR_syslog,
+                     __NR_fanotify_init,
+                     __NR_mbind,
+                     443,
+                     467}) {
     ExpectBoth(kEperm, number);
   }
 }
@@ -214,7 +291,8 @@ TEST_F(SeccompPolicyTest, AgreesWithLibseccomp) {
       for (std::string_view name : group.names) {
         int number = seccomp_syscall_resolve_name(std::string(name).c_str());
         if (number < 0) continue;
-        ASSERT_EQ(seccomp_rule_add(context, allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EPERM), number, 0), 0)
+        ASSERT_EQ(
+            seccomp_rule_add(context, allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EPERM), number, 0), 0)
             << name;
       }
     }

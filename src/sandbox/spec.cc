@@ -86,17 +86,16 @@ Result<void> CheckPath(std::string_view field, std::string_view path) {
 }
 
 bool IsBelow(std::string_view path, std::string_view directory) {
-  return path == directory ||
-         (path.starts_with(directory) && path.size() > directory.size() &&
-          path[directory.size()] == '/');
+  return path == directory || (path.starts_with(directory) && path.size() > directory.size() &&
+                               path[directory.size()] == '/');
 }
 
 // A path that the sandbox writes to must not lie over what the backend itself puts there.
 Result<void> CheckWritable(std::string_view field, std::string_view path) {
   CAISSON_TRY(CheckPath(field, path));
-  constexpr std::array<std::string_view, 11> kReserved{"/bin", "/sbin", "/lib",  "/lib32",
+  constexpr std::array<std::string_view, 11> kReserved{"/bin",   "/sbin",   "/lib", "/lib32",
                                                        "/lib64", "/libx32", "/usr", "/etc",
-                                                       "/dev", "/proc", "/sys"};
+                                                       "/dev",   "/proc",   "/sys"};
   for (std::string_view reserved : kReserved) {
     if (IsBelow(path, reserved)) {
       return Invalid(field, "must not lie in " + std::string(reserved));
@@ -179,9 +178,7 @@ std::string_view NameOf(NetworkMode mode) { return NameIn<NetworkMode>(kNetworkM
 Result<NetworkMode> ParseNetworkMode(std::string_view name) {
   return ParseIn<NetworkMode>(kNetworkModes, "network mode", name);
 }
-std::string_view NameOf(WorkspaceMode mode) {
-  return NameIn<WorkspaceMode>(kWorkspaceModes, mode);
-}
+std::string_view NameOf(WorkspaceMode mode) { return NameIn<WorkspaceMode>(kWorkspaceModes, mode); }
 Result<WorkspaceMode> ParseWorkspaceMode(std::string_view name) {
   return ParseIn<WorkspaceMode>(kWorkspaceModes, "workspace mode", name);
 }
@@ -214,8 +211,10 @@ Result<void> ValidateSpec(const SandboxSpec& spec) {
   }
   // None may contain another: the inner one would be hidden, or its limit counted twice.
   std::vector<std::pair<std::string, std::string_view>> writable{
-      {"work_dir", spec.work_dir}, {"home_dir", spec.home_dir},
-      {"the built-in /tmp", "/tmp"}, {"the built-in /var/tmp", "/var/tmp"}};
+      {"work_dir", spec.work_dir},
+      {"home_dir", spec.home_dir},
+      {"the built-in /tmp", "/tmp"},
+      {"the built-in /var/tmp", "/var/tmp"}};
   for (size_t i = 0; i < spec.writable_paths.size(); i++) {
     std::string field = "writable_paths[" + std::to_string(i) + "]";
     CAISSON_TRY(CheckWritable(field, spec.writable_paths[i]));

@@ -47,11 +47,11 @@ Result<WorkspaceMode> ParseWorkspaceMode(std::string_view name);
 
 // 0 means "no limit" nowhere: every limit is a positive number.
 struct Resources {
-  double cpus = 1.0;                          // in cores; bandwidth, not affinity
-  uint64_t memory_bytes = 512ull << 20;       // commands and, with tmpfs, their files
+  double cpus = 1.0;                     // in cores; bandwidth, not affinity
+  uint64_t memory_bytes = 512ull << 20;  // commands and, with tmpfs, their files
   uint32_t pids = 256;
-  uint64_t disk_bytes = 1ull << 30;           // of all writable paths together
-  uint32_t open_files = 4096;                 // per process
+  uint64_t disk_bytes = 1ull << 30;  // of all writable paths together
+  uint32_t open_files = 4096;        // per process
 };
 
 struct Lifetimes {
@@ -72,7 +72,7 @@ struct Requirements {
   Isolation min_isolation = Isolation::kContainer;
   bool resource_limits = true;  // cpu, memory and pids enforced by the kernel
   bool disk_limit = true;
-  bool uid_separation = true;   // guest and commands of different uids
+  bool uid_separation = true;  // guest and commands of different uids
   bool seccomp = true;
   bool landlock = true;
 };
@@ -80,11 +80,11 @@ struct Requirements {
 struct SandboxSpec {
   std::string backend = "local";
   std::string profile = "default";
-  std::string rootfs;                      // directory of the host; empty: the backend's own root
-  std::string work_dir = "/workspace";     // absolute
+  std::string rootfs;                   // directory of the host; empty: the backend's own root
+  std::string work_dir = "/workspace";  // absolute
   std::string home_dir = "/home/user";
   WorkspaceMode workspace = WorkspaceMode::kEphemeral;
-  std::vector<std::string> writable_paths; // besides work_dir, home_dir, /tmp and /var/tmp
+  std::vector<std::string> writable_paths;  // besides work_dir, home_dir, /tmp and /var/tmp
   NetworkMode network = NetworkMode::kClosed;
   Resources resources;
   Lifetimes lifetimes;

@@ -12,8 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(SpecTest, IsolationNamesGoBothWaysInTheOrderOfTheLadder) {
-  const char* names[] = {"none",      "runtime",     "os_process", "container",
-                         "hardened_container", "user_kernel", "microvm",    "vm"};
+  const char* names[] = {"none",        "runtime", "os_process", "container", "hardened_container",
+                         "user_kernel", "microvm", "vm"};
   Isolation last = Isolation::kNone;
   for (const char* name : names) {
     Result<Isolation> parsed = ParseIsolation(name);

@@ -1,6 +1,6 @@
-// The v2 tree with a controller in it. Memory, cpu and pids sit in v1 on many test machines; hugetlb
-// is distributed by the same rules and stands in for them. It is switched on at the root of the
-// tree for the time of the test, so only on request: CAISSON_TEST_V2_CONTROLLERS=1.
+// The v2 tree with a controller in it. Memory, cpu and pids sit in v1 on many test machines;
+// hugetlb is distributed by the same rules and stands in for them. It is switched on at the root of
+// the tree for the time of the test, so only on request: CAISSON_TEST_V2_CONTROLLERS=1.
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -51,7 +51,8 @@ TEST_F(LauncherTest, V2ControllersAndNoProcessAboveALeaf) {
   for (CgroupDir& dir : box.plan.cgroups) {
     if (!dir.path.starts_with(service)) continue;
     dir.memory_events.clear();
-    std::erase_if(dir.writes, [](const CgroupDir::Write& w) { return w.file.starts_with("memory."); });
+    std::erase_if(dir.writes,
+                  [](const CgroupDir::Write& w) { return w.file.starts_with("memory."); });
     for (CgroupDir::Write& write : dir.writes) {
       if (write.file == "cgroup.subtree_control") write.value = "+hugetlb";
     }

@@ -112,8 +112,9 @@ Box LauncherTest::Prepare(const sandbox::SandboxSpec& spec, const std::string& w
 
 uint32_t LauncherTest::SendCreate(Client& client, Box& box, const std::string& config) {
   UniqueFd plan = MakeSealedMemFd("plan", EncodePlan(box.plan)).value();
-  std::string program =
-      guest_program_.empty() ? std::string(getenv("CAISSON_BIN_DIR")) + "/probe-guest" : guest_program_;
+  std::string program = guest_program_.empty()
+                            ? std::string(getenv("CAISSON_BIN_DIR")) + "/probe-guest"
+                            : guest_program_;
   UniqueFd guest = OpenFile(program, O_RDONLY).value();
   UniqueFd token = MakeSealedMemFd("token", "token").value();
   UniqueFd configuration = MakeSealedMemFd("config", config).value();
@@ -121,8 +122,9 @@ uint32_t LauncherTest::SendCreate(Client& client, Box& box, const std::string& c
   Request request;
   request.op = Op::kCreate;
   if (config == "hang") request.deadline_ms = 300;
-  return client.Send(request, {}, {plan.get(), guest.get(), box.listen.get(), token.get(),
-                                   configuration.get(), filter.get()});
+  return client.Send(
+      request, {},
+      {plan.get(), guest.get(), box.listen.get(), token.get(), configuration.get(), filter.get()});
 }
 
 Answer LauncherTest::Create(Client& client, Box& box, const std::string& config) {
@@ -179,7 +181,8 @@ std::set<std::string> LauncherTest::Census() const {
     if (status.starts_with("Name:\tcaisson-launche")) continue;
     bool ours = status.find("PPid:\t" + std::to_string(getpid()) + "\n") != status.npos;
     size_t uid = status.find("Uid:\t");
-    if (uid != status.npos && strtoul(status.c_str() + uid + 5, nullptr, 10) >= kFirstUid) ours = true;
+    if (uid != status.npos && strtoul(status.c_str() + uid + 5, nullptr, 10) >= kFirstUid)
+      ours = true;
     if (ours) found.insert("process " + name + " " + status.substr(0, status.find('\n')));
   }
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(state_dir_, error)) {

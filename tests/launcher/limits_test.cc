@@ -30,8 +30,9 @@ TEST_F(LauncherTest, RunawayForksEndWithTheSandbox) {
   spec.resources.pids = 64;
   Box box = Start(client, spec);
   // Runs on when its command has ended, ignores signals, in sessions of its own.
-  box.Sh("printf 'trap \"\" TERM HUP INT\\nwhile :; do setsid sh /tmp/b & done\\n' > /tmp/b; "
-         "setsid sh /tmp/b >/dev/null 2>&1 & sleep 0.2");
+  box.Sh(
+      "printf 'trap \"\" TERM HUP INT\\nwhile :; do setsid sh /tmp/b & done\\n' > /tmp/b; "
+      "setsid sh /tmp/b >/dev/null 2>&1 & sleep 0.2");
   Answer answer = Terminate(client, box);
   EXPECT_TRUE(answer.ok()) << answer.ToString();
   ExpectCensusAsBefore();
@@ -70,8 +71,10 @@ TEST_F(LauncherTest, MemoryLimitKillsInsideOnly) {
   spec.resources.memory_bytes = 64 << 20;
   Box box = Start(client, spec);
   EXPECT_EQ(box.Sh("/usr/bin/python3 -c 'a=bytearray(40<<20); print(len(a)>>20)'").text, "40\n");
-  EXPECT_EQ(box.Sh("/usr/bin/python3 -c 'a=bytearray(400<<20)'; echo $?").text.substr(0, 20).find("137") !=
-                std::string::npos, true);
+  EXPECT_EQ(box.Sh("/usr/bin/python3 -c 'a=bytearray(400<<20)'; echo $?")
+                    .text.substr(0, 20)
+                    .find("137") != std::string::npos,
+            true);
   EXPECT_EQ(box.Sh("echo alive").text, "alive\n");
   EXPECT_TRUE(Terminate(client, box).ok());
   ExpectCensusAsBefore();
@@ -86,15 +89,21 @@ TEST_F(LauncherTest, DiskLimitIsTheSumOfAllWritablePaths) {
   for (const char* path : {"/workspace", "/home/user", "/tmp", "/var/tmp", "/dev/shm",
                            "/large_tool_results", "/data/deep/er"}) {
     std::string file = std::string(path) + "/f";
-    EXPECT_THAT(box.Sh("head -c 20000000 /dev/zero > " + file).text, HasSubstr("No space left")) << path;
+    EXPECT_THAT(box.Sh("head -c 20000000 /dev/zero > " + file).text, HasSubstr("No space left"))
+        << path;
     EXPECT_EQ(box.Sh("rm " + file).code, 0);
   }
-  EXPECT_EQ(box.Sh("head -c 10000000 /dev/zero > /tmp/a && head -c 5000000 /dev/zero > /workspace/b").code, 0);
+  EXPECT_EQ(
+      box.Sh("head -c 10000000 /dev/zero > /tmp/a && head -c 5000000 /dev/zero > /workspace/b")
+          .code,
+      0);
   EXPECT_THAT(box.Sh("head -c 5000000 /dev/zero > /home/user/c").text, HasSubstr("No space left"));
   box.Sh("rm -f /tmp/a /workspace/b /home/user/c");
   // Inodes.
-  EXPECT_THAT(box.Sh("/usr/bin/python3 -c 'for i in range(5000): open(\"/tmp/%d\"%i,\"w\")' 2>&1 | tail -1").text,
-              HasSubstr("No space left"));
+  EXPECT_THAT(
+      box.Sh("/usr/bin/python3 -c 'for i in range(5000): open(\"/tmp/%d\"%i,\"w\")' 2>&1 | tail -1")
+          .text,
+      HasSubstr("No space left"));
   EXPECT_TRUE(Terminate(client, box).ok());
   ExpectCensusAsBefore();
 }
@@ -117,7 +126,8 @@ TEST_F(LauncherTest, CpuIsLimited) {
   // Half a second of cpu time takes at least two seconds of the clock.
   EXPECT_EQ(box.Sh(""
                    "printf 'import time\\nw=time.time()\\nwhile time.process_time()<0.5: pass\\n"
-                   "print(time.time()-w>1.5)\\n' > /tmp/c.py; /usr/bin/python3 /tmp/c.py").text,
+                   "print(time.time()-w>1.5)\\n' > /tmp/c.py; /usr/bin/python3 /tmp/c.py")
+                .text,
             "True\n");
   EXPECT_TRUE(Terminate(client, box).ok());
 }

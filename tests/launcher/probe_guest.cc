@@ -47,9 +47,8 @@ struct Probe {
 };
 
 void LoadInnerFilter(const Probe& probe) {
-  sock_fprog program{
-      static_cast<unsigned short>(probe.filter_bytes.size() / sizeof(sock_filter)),
-      reinterpret_cast<sock_filter*>(const_cast<char*>(probe.filter_bytes.data()))};
+  sock_fprog program{static_cast<unsigned short>(probe.filter_bytes.size() / sizeof(sock_filter)),
+                     reinterpret_cast<sock_filter*>(const_cast<char*>(probe.filter_bytes.data()))};
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0) _exit(120);
 }
 
@@ -67,9 +66,9 @@ void EnterOwnCgroup(const Probe& probe) {
   dup2(output, 2);
   setsid();
   if (as_command) {
-    if (probe.separate && (syscall(SYS_setgroups, 0, nullptr) < 0 ||
-                           syscall(SYS_setresgid, 1000, 1000, 1000) < 0 ||
-                           syscall(SYS_setresuid, 1000, 1000, 1000) < 0)) {
+    if (probe.separate &&
+        (syscall(SYS_setgroups, 0, nullptr) < 0 || syscall(SYS_setresgid, 1000, 1000, 1000) < 0 ||
+         syscall(SYS_setresuid, 1000, 1000, 1000) < 0)) {
       _exit(123);
     }
     setenv("HOME", "/home/user", 1);

@@ -1,5 +1,5 @@
-// The real guest in a sandbox that the launcher made: the two keep to the same start-up contract, and
-// the outer filter, the capabilities and the delegated cgroup are what the guest needs.
+// The real guest in a sandbox that the launcher made: the two keep to the same start-up contract,
+// and the outer filter, the capabilities and the delegated cgroup are what the guest needs.
 // CAISSON_TEST_GUEST names the program.
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -65,7 +65,8 @@ TEST_F(RealGuestTest, CommandsFilesAndLimits) {
   EXPECT_THAT(Exec(box, "grep Seccomp_filters /proc/self/status"), HasSubstr("\t2\n"));
   EXPECT_THAT(Exec(box, "unshare -Ur true"), HasSubstr("not permitted"));
   EXPECT_THAT(Http(box, "GET", "/v1/files/content?path=/workspace/a", ""), HasSubstr("one\n"));
-  EXPECT_THAT(Http(box, "PUT", "/v1/files/content?path=/workspace/b", "two"), HasSubstr("HTTP/1.1 20"));
+  EXPECT_THAT(Http(box, "PUT", "/v1/files/content?path=/workspace/b", "two"),
+              HasSubstr("HTTP/1.1 20"));
   EXPECT_THAT(Exec(box, "echo $(cat b) $(stat -c %u:%g b)"), HasSubstr("two 1000:1000\n"));
   EXPECT_THAT(Http(box, "PUT", "/v1/files/content?path=/etc/b", "two"), HasSubstr("HTTP/1.1 4"));
   // The kernel's evidence reaches the guest.

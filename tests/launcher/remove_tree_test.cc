@@ -24,7 +24,9 @@ class RemoveTreeTest : public LauncherTest {
     request.deadline_ms = 60'000;
     return client.Call(request, path);
   }
-  bool Exists(const std::string& path) { return fs::exists(fs::symlink_status(state_dir_ + "/" + path)); }
+  bool Exists(const std::string& path) {
+    return fs::exists(fs::symlink_status(state_dir_ + "/" + path));
+  }
 };
 
 TEST_F(RemoveTreeTest, RemovesFilesLinksAndClosedDirectories) {
@@ -53,7 +55,8 @@ TEST_F(RemoveTreeTest, NeverLeavesTheStateDirectory) {
   fs::create_directories(state_dir_ + "/inside");
   fs::create_symlink("../outside", state_dir_ + "/inside/way");
   fs::create_symlink("/etc", state_dir_ + "/etc");
-  for (const char* path : {"", ".", "..", "/etc", "inside/way/victim", "../x", "inside/..", "etc/passwd"}) {
+  for (const char* path :
+       {"", ".", "..", "/etc", "inside/way/victim", "../x", "inside/..", "etc/passwd"}) {
     EXPECT_FALSE(Remove(path).ok()) << path;
   }
   EXPECT_TRUE(Exists("outside/victim"));

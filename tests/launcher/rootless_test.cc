@@ -23,10 +23,12 @@ TEST_F(RootlessTest, CreateRunTerminate) {
   EXPECT_FALSE(facts_.root);
   Client client(state_dir_, "--ephemeral");
   Box box = Start(client, sandbox::BuiltInProfile("default-rootless").value(), "one uid");
-  EXPECT_EQ(box.Sh("id -u; echo hi > /workspace/a && cat /workspace/a; pwd").text, "0\nhi\n/workspace\n");
+  EXPECT_EQ(box.Sh("id -u; echo hi > /workspace/a && cat /workspace/a; pwd").text,
+            "0\nhi\n/workspace\n");
   EXPECT_EQ(box.Sh("grep -E 'Cap(Eff|Bnd)' /proc/self/status").text,
             "CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\n");
-  EXPECT_EQ(box.Sh("cat /proc/self/uid_map | tr -s ' '").text, " 0 " + std::to_string(geteuid()) + " 1\n");
+  EXPECT_EQ(box.Sh("cat /proc/self/uid_map | tr -s ' '").text,
+            " 0 " + std::to_string(geteuid()) + " 1\n");
   EXPECT_NE(box.Sh("touch /x /usr/x /etc/x /dev/x").code, 0);
   EXPECT_NE(box.Sh("mount -t tmpfs x /tmp").code, 0);
   EXPECT_NE(box.Sh("unshare -Ur true").code, 0);

@@ -36,7 +36,8 @@ class RootsTest : public LauncherTest {
     image_ = state_dir_ + "/image";
     fs::create_directories(image_ + "/bin");
     fs::copy_file("/bin/busybox", image_ + "/bin/busybox");
-    for (const char* name : {"sh", "echo", "ls", "cat", "id", "touch", "mkdir", "grep", "hostname"}) {
+    for (const char* name :
+         {"sh", "echo", "ls", "cat", "id", "touch", "mkdir", "grep", "hostname"}) {
       fs::create_symlink("busybox", image_ + "/bin/" + name);
     }
     spec_ = Spec();
@@ -78,7 +79,8 @@ TEST_F(RootsTest, OwnDirectoriesAmongThoseOfTheImage) {
   before_ = Census();
   Client client(state_dir_, "--ephemeral");
   Box box = Start(client, spec_);
-  EXPECT_EQ(box.Sh("cat /home/someone/f; echo x > /home/user/g; ls /home").text, "of the imagesomeone\nuser\n");
+  EXPECT_EQ(box.Sh("cat /home/someone/f; echo x > /home/user/g; ls /home").text,
+            "of the imagesomeone\nuser\n");
   EXPECT_EQ(box.Sh("ls /var; ls /var/lib").text, "lib\ntmp\nx\n");
   EXPECT_THAT(box.Sh("cat /etc/passwd").text, HasSubstr("daemon:x:1"));
   EXPECT_THAT(box.Sh("cat /etc/passwd").text, HasSubstr("user:x:1000"));
@@ -91,14 +93,16 @@ TEST_F(RootsTest, OwnDirectoriesAmongThoseOfTheImage) {
 
 TEST_F(RootsTest, DirectoryAsTheRootItself) {
   // As a plan may ask for directly; the mount points are there.
-  for (const char* name : {"dev", "proc", "tmp", "workspace"}) fs::create_directories(image_ + "/" + name);
+  for (const char* name : {"dev", "proc", "tmp", "workspace"})
+    fs::create_directories(image_ + "/" + name);
   before_ = Census();
   Client client(state_dir_, "--ephemeral");
   Box box = Prepare(Spec());
   box.plan.root_dir = image_;
   std::erase_if(box.plan.mounts, [](const MountStep& step) {
     bool wanted = step.target.empty() || step.target.starts_with("dev") ||
-                  step.target.starts_with("proc") || step.target == "tmp" || step.target == "workspace";
+                  step.target.starts_with("proc") || step.target == "tmp" ||
+                  step.target == "workspace";
     return !wanted;
   });
   std::erase_if(box.plan.landlock_rules, [](const LandlockRule& rule) {
@@ -145,7 +149,10 @@ TEST_F(RootsTest, WorkspaceOfTheHost) {
   ASSERT_EQ(chown(workspace.c_str(), owner, owner), 0);
   Answer answer = Create(client, box);
   ASSERT_TRUE(answer.ok()) << answer.ToString();
-  EXPECT_EQ(box.Sh("echo hi > f; mkdir d; mv f d/; mknod x p; cp /usr/bin/id s; chmod 4755 s; ./s -u").text, "1000\n");
+  EXPECT_EQ(
+      box.Sh("echo hi > f; mkdir d; mv f d/; mknod x p; cp /usr/bin/id s; chmod 4755 s; ./s -u")
+          .text,
+      "1000\n");
   EXPECT_TRUE(Terminate(client, box).ok());
   EXPECT_TRUE(fs::exists(workspace + "/d/f"));
   Request request;

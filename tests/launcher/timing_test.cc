@@ -32,7 +32,8 @@ void Report(const char* title, const std::vector<Reply>& replies) {
     printf("  %-16s %6u %6u\n", std::string(kLaunchStepNames[step]).c_str(), Quantile(took, 0.5),
            Quantile(took, 0.9));
   }
-  for (const Reply& reply : replies) totals.push_back(reply.step_us[static_cast<size_t>(LaunchStep::kGuestReady)]);
+  for (const Reply& reply : replies)
+    totals.push_back(reply.step_us[static_cast<size_t>(LaunchStep::kGuestReady)]);
   printf("  %-16s %6u %6u  p99 %u\n", "all", Quantile(totals, 0.5), Quantile(totals, 0.9),
          Quantile(totals, 0.99));
 }

@@ -43,7 +43,7 @@ std::string Unescape(std::string_view text) {
 }
 
 struct Mount {
-  std::string root;   // which directory of the hierarchy is mounted
+  std::string root;  // which directory of the hierarchy is mounted
   std::string point;
   bool v2 = false;
   std::string options;  // of the hierarchy: its controllers
@@ -57,8 +57,8 @@ std::vector<Mount> CgroupMounts(std::string_view mountinfo) {
     if (fields.size() < 6 || fields.end() - dash < 4) continue;
     std::string_view type = dash[1];
     if (type != "cgroup" && type != "cgroup2") continue;
-    mounts.push_back({Unescape(fields[3]), Unescape(fields[4]), type == "cgroup2",
-                      std::string(dash[3])});
+    mounts.push_back(
+        {Unescape(fields[3]), Unescape(fields[4]), type == "cgroup2", std::string(dash[3])});
   }
   return mounts;
 }
@@ -113,9 +113,8 @@ class Chooser {
       ability.available = true;
       return;
     }
-    auto mount = std::ranges::find_if(mounts_, [&](const Mount& m) {
-      return !m.v2 && Has(m.options, ',', controller);
-    });
+    auto mount = std::ranges::find_if(
+        mounts_, [&](const Mount& m) { return !m.v2 && Has(m.options, ',', controller); });
     std::string name(controller);
     if (mount == mounts_.end()) {
       ability.reason = facts_.v2_parent.empty() && !v2_reason_.empty()
@@ -144,7 +143,8 @@ class Chooser {
     std::string controllers = view_.read(own.value_or(mount->point) + "/cgroup.controllers");
     std::string wanted;
     for (std::string_view name : {"memory", "cpu", "pids"}) {
-      if (Has(Line(controllers), ' ', name)) wanted += (wanted.empty() ? "+" : " +") + std::string(name);
+      if (Has(Line(controllers), ' ', name))
+        wanted += (wanted.empty() ? "+" : " +") + std::string(name);
     }
     bool chosen = wanted.empty() ? ChooseWithoutControllers(*mount, own)
                                  : ChooseWithControllers(*mount, own, wanted);

@@ -116,8 +116,8 @@ Ability ProbeNamespaces(bool rooted) {
     }
   }
   if (attempt.failed == nullptr) return {true, ""};
-  std::string reason = "namespaces cannot be made: " + std::string(attempt.failed) + ": " +
-                       ErrnoName(attempt.error);
+  std::string reason =
+      "namespaces cannot be made: " + std::string(attempt.failed) + ": " + ErrnoName(attempt.error);
   if (ReadOrEmpty("/proc/sys/user/max_user_namespaces") == "0\n") {
     reason += " (user.max_user_namespaces is 0)";
   } else if (ReadOrEmpty("/proc/sys/kernel/unprivileged_userns_clone") == "0\n") {
@@ -134,8 +134,8 @@ void ProbeLandlock(HostFacts& facts) {
     facts.landlock_abi = static_cast<int>(abi);
     facts.landlock.available = true;
   } else {
-    facts.landlock.reason = errno == EOPNOTSUPP ? "Landlock is disabled at boot (lsm=)"
-                                                : "the kernel has no Landlock";
+    facts.landlock.reason =
+        errno == EOPNOTSUPP ? "Landlock is disabled at boot (lsm=)" : "the kernel has no Landlock";
   }
 }
 
@@ -166,9 +166,9 @@ HostLayout ProbeLayout() {
   // The dynamic linker's, what the links in /usr/bin go through, and public certificates. Private
   // keys lie beside the last ones, so only these directories.
   return {Present("/", {"bin", "sbin", "lib", "lib32", "lib64", "libx32"}),
-          Present("/etc", {"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives",
-                           "ssl/certs", "ca-certificates", "ca-certificates.conf",
-                           "pki/tls/certs", "pki/ca-trust/extracted", "localtime"})};
+          Present("/etc", {"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs",
+                           "ca-certificates", "ca-certificates.conf", "pki/tls/certs",
+                           "pki/ca-trust/extracted", "localtime"})};
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ struct Ability {
 // Changes to the v2 tree that let sandboxes have controllers. Processes may sit only in leaves, so
 // those of the parent directory move to a leaf first.
 struct CgroupPreparation {
-  std::vector<std::string> make;  // directories; existing ones are fine
-  std::string move_from;          // every process of this directory ...
-  std::string move_to;            // ... goes to this one; empty: none
+  std::vector<std::string> make;                            // directories; existing ones are fine
+  std::string move_from;                                    // every process of this directory ...
+  std::string move_to;                                      // ... goes to this one; empty: none
   std::vector<std::pair<std::string, std::string>> writes;  // file, value
 };
 
@@ -68,7 +68,7 @@ struct IdRange {
 };
 
 struct HostFacts {
-  bool root = false;      // all capabilities that the rooted way takes
+  bool root = false;        // all capabilities that the rooted way takes
   std::string root_reason;  // why not
   uint32_t uid = 0;
   uint32_t gid = 0;

@@ -157,9 +157,10 @@ TEST(ChooseCgroupsTest, RootInASharedSessionUsesADirectoryAtTheRoot) {
   EXPECT_EQ(facts.v2_parent, "/sys/fs/cgroup/caisson");
   EXPECT_THAT(facts.preparation.make, ElementsAre("/sys/fs/cgroup/caisson"));
   EXPECT_EQ(facts.preparation.move_to, "");  // the real root may hold processes
-  EXPECT_THAT(facts.preparation.writes,
-              ElementsAre(Pair("/sys/fs/cgroup/cgroup.subtree_control", "+memory +cpu +pids"),
-                          Pair("/sys/fs/cgroup/caisson/cgroup.subtree_control", "+memory +cpu +pids")));
+  EXPECT_THAT(
+      facts.preparation.writes,
+      ElementsAre(Pair("/sys/fs/cgroup/cgroup.subtree_control", "+memory +cpu +pids"),
+                  Pair("/sys/fs/cgroup/caisson/cgroup.subtree_control", "+memory +cpu +pids")));
 }
 
 TEST(ChooseCgroupsTest, RootAloneInItsCgroupUsesIt) {
@@ -214,9 +215,9 @@ TEST(ChooseCgroupsTest, EscapedMountPoint) {
 TEST(ProbeHostTest, EveryLackHasAReason) {
   HostFacts facts = ProbeHost();
   EXPECT_EQ(facts.root, facts.root_reason.empty());
-  for (const Ability& ability : {facts.namespaces, facts.seccomp, facts.landlock,
-                                 facts.cgroups.memory, facts.cgroups.cpu, facts.cgroups.pids,
-                                 facts.cgroups.tree}) {
+  for (const Ability& ability :
+       {facts.namespaces, facts.seccomp, facts.landlock, facts.cgroups.memory, facts.cgroups.cpu,
+        facts.cgroups.pids, facts.cgroups.tree}) {
     EXPECT_EQ(ability.available, ability.reason.empty()) << ability.reason;
   }
   EXPECT_FALSE(facts.own_ids.empty());

@@ -22,8 +22,8 @@ using launcher::MountStep;
 using Op = launcher::MountStep::Op;
 
 constexpr std::string_view kHostname = "sandbox";
-// Where the tmpfs of all writable paths is mounted before its directories are bound to their places;
-// masked afterwards. In /dev, where no writable path of a spec can lie.
+// Where the tmpfs of all writable paths is mounted before its directories are bound to their
+// places; masked afterwards. In /dev, where no writable path of a spec can lie.
 constexpr std::string_view kDisk = "dev/.disk";
 constexpr uint32_t kTtyGroup = 5;
 
@@ -91,10 +91,9 @@ class PlanBuilder {
       return first >= range.first && first + kIdsPerSandbox <= range.first + range.count;
     });
     if (first < kIdsPerSandbox || !exists) {
-      return Fail(ErrorCode::kHostUnsupported,
-                  "the uids " + std::to_string(first) + " to " +
-                      std::to_string(first + kIdsPerSandbox - 1) +
-                      " cannot be given to a sandbox on this host");
+      return Fail(ErrorCode::kHostUnsupported, "the uids " + std::to_string(first) + " to " +
+                                                   std::to_string(first + kIdsPerSandbox - 1) +
+                                                   " cannot be given to a sandbox on this host");
     }
     plan_.uid_map = {{0, paths_.uid_base, kIdsPerSandbox}};
     plan_.gid_map = plan_.uid_map;
@@ -174,7 +173,8 @@ class PlanBuilder {
     if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, CgroupDir{});
   }
 
-  // <parent>/caisson-<id>/{cmd,guest}: limits in the leaves, so that v2 needs no process above them.
+  // <parent>/caisson-<id>/{cmd,guest}: limits in the leaves, so that v2 needs no process above
+  // them.
   void AddCgroup(const std::string& parent, CgroupDir top, CgroupDir command, CgroupDir guest) {
     top.path = parent + "/caisson-" + paths_.id;
     command.path = top.path + "/cmd";
@@ -203,8 +203,9 @@ class PlanBuilder {
     if (spec_.rootfs.empty()) {
       HostRoot();
     } else {
-      std::set<std::string> own{"dev", "proc", "run", "tmp", "var/tmp", "etc/passwd", "etc/group",
-                                "etc/hosts", "etc/hostname", "etc/resolv.conf"};
+      std::set<std::string> own{"dev",          "proc",           "run",       "tmp",
+                                "var/tmp",      "etc/passwd",     "etc/group", "etc/hosts",
+                                "etc/hostname", "etc/resolv.conf"};
       for (const std::string& path : WritablePaths()) own.insert(path);
       CAISSON_ASSIGN(plan_.mounts, MirrorRootfs(spec_.rootfs, own));
     }
@@ -217,8 +218,9 @@ class PlanBuilder {
     Bind("usr", "/usr");
     for (const HostLayout::Entry& entry : facts_.layout.top) Show(entry.name, entry);
     for (const HostLayout::Entry& entry : facts_.layout.etc) Show("etc/" + entry.name, entry);
-    File("etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
-                              "services: files\nprotocols: files\n");
+    File("etc/nsswitch.conf",
+         "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
+         "services: files\nprotocols: files\n");
   }
 
   // A link is made anew, and so leads nowhere but to what the sandbox has.
@@ -345,11 +347,11 @@ class PlanBuilder {
 
   // A second wall around the same paths, which holds even where a mount could be undone.
   void Landlock() {
-    constexpr uint64_t kRead = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
-                               LANDLOCK_ACCESS_FS_READ_DIR;
-    constexpr uint64_t kRefer = 1 << 13;     // since ABI 2
-    constexpr uint64_t kTruncate = 1 << 14;  // 3
-    constexpr uint64_t kIoctl = 1 << 15;     // 5
+    constexpr uint64_t kRead =
+        LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+    constexpr uint64_t kRefer = 1 << 13;                    // since ABI 2
+    constexpr uint64_t kTruncate = 1 << 14;                 // 3
+    constexpr uint64_t kIoctl = 1 << 15;                    // 5
     constexpr uint64_t kAbstractSockets = 1, kSignals = 2;  // 6
     int abi = facts_.landlock_abi;
     plan_.landlock_fs = (1 << 13) - 1;
@@ -380,8 +382,8 @@ class PlanBuilder {
 
 bool IsId(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::ranges::all_of(id, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
   });
 }
 

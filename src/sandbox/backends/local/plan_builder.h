@@ -1,13 +1,13 @@
 // From a spec to a launch plan: which root, limits and walls a local sandbox gets on this host.
 //
-// The root is a small tmpfs. Without an image it holds the host's /usr, read-only, and a synthesised
-// /etc; with spec.rootfs the image's entries are bound into it, read-only, so that private
-// directories can be laid among them without touching the image (rootfs.h). All of it becomes
-// read-only but the writable paths.
+// The root is a small tmpfs. Without an image it holds the host's /usr, read-only, and a
+// synthesised /etc; with spec.rootfs the image's entries are bound into it, read-only, so that
+// private directories can be laid among them without touching the image (rootfs.h). All of it
+// becomes read-only but the writable paths.
 //
 // Disk: all writable paths (work_dir, home_dir, /tmp, /var/tmp, /dev/shm and spec.writable_paths)
-// are directories of ONE tmpfs of resources.disk_bytes, so their sum is limited and none has a share
-// of its own. Its pages count as memory of whoever writes them first: of the commands (within
+// are directories of ONE tmpfs of resources.disk_bytes, so their sum is limited and none has a
+// share of its own. Its pages count as memory of whoever writes them first: of the commands (within
 // resources.memory_bytes) or of the guest, whose own limit is therefore 64 MiB + disk_bytes. A
 // sandbox takes at most memory_bytes + disk_bytes + 64 MiB. A workspace directory of the host is
 // bound instead of the work_dir; the kernel does not limit its size, so that a spec that requires

@@ -37,7 +37,8 @@ HostFacts FullHost() {
   facts.cgroups.v2_memory = facts.cgroups.v2_cpu = facts.cgroups.v2_pids = true;
   facts.cgroups.memory = facts.cgroups.cpu = facts.cgroups.pids = facts.cgroups.tree = kYes;
   facts.layout.top = {{"bin", "usr/bin"}, {"lib64", ""}};
-  facts.layout.etc = {{"ld.so.cache", ""}, {"ssl/certs", ""}, {"localtime", "/usr/share/zoneinfo/UTC"}};
+  facts.layout.etc = {
+      {"ld.so.cache", ""}, {"ssl/certs", ""}, {"localtime", "/usr/share/zoneinfo/UTC"}};
   return facts;
 }
 
@@ -48,19 +49,22 @@ HostFacts RootlessHost() {
   facts.uid = 1234;
   facts.gid = 99;
   facts.cgroups = {};
-  facts.cgroups.memory.reason = facts.cgroups.cpu.reason = facts.cgroups.pids.reason = "nothing is delegated";
+  facts.cgroups.memory.reason = facts.cgroups.cpu.reason = facts.cgroups.pids.reason =
+      "nothing is delegated";
   return facts;
 }
 
 SandboxSpec Default() { return BuiltInProfile("default").value(); }
 SandboxPaths Paths() { return {"sb_1", "/state/stage", "", 1'000'000}; }
 
-LaunchPlan Build(const HostFacts& facts, const SandboxSpec& spec, const SandboxPaths& paths = Paths()) {
+LaunchPlan Build(const HostFacts& facts, const SandboxSpec& spec,
+                 const SandboxPaths& paths = Paths()) {
   Result<LaunchPlan> plan = BuildLaunchPlan(facts, spec, paths, "filter--");
   EXPECT_TRUE(plan.has_value()) << plan.error().ToString();
   return plan ? *plan : LaunchPlan{};
 }
-Error Refusal(const HostFacts& facts, const SandboxSpec& spec, const SandboxPaths& paths = Paths()) {
+Error Refusal(const HostFacts& facts, const SandboxSpec& spec,
+              const SandboxPaths& paths = Paths()) {
   Result<LaunchPlan> plan = BuildLaunchPlan(facts, spec, paths, "filter--");
   EXPECT_FALSE(plan.has_value());
   return plan ? Error{} : plan.error();
@@ -158,12 +162,15 @@ TEST(PlanBuilderTest, CgroupsOnV1WithTheV2Tree) {
   facts.cgroups.v1_cpu = "/cg/cpu";
   facts.cgroups.v1_pids = "/cg/pids";
   LaunchPlan plan = Build(facts, Default());
-  EXPECT_EQ(ValueOf(Find(plan, "/cg/memory/caisson-sb_1/cmd"), "memory.limit_in_bytes"), "536870912");
+  EXPECT_EQ(ValueOf(Find(plan, "/cg/memory/caisson-sb_1/cmd"), "memory.limit_in_bytes"),
+            "536870912");
   EXPECT_EQ(Find(plan, "/cg/memory/caisson-sb_1/cmd")->memory_events, "memory.oom_control");
   EXPECT_EQ(ValueOf(Find(plan, "/cg/cpu/caisson-sb_1/cmd"), "cpu.cfs_quota_us"), "100000");
   EXPECT_EQ(ValueOf(Find(plan, "/cg/pids/caisson-sb_1/cmd"), "pids.max"), "257");
   EXPECT_TRUE(Find(plan, "/sys/fs/cgroup/caisson/caisson-sb_1/cmd")->delegate);
-  EXPECT_EQ(std::ranges::count_if(plan.cgroups, [](const CgroupDir& d) { return !d.memory_events.empty(); }), 1);
+  EXPECT_EQ(std::ranges::count_if(plan.cgroups,
+                                  [](const CgroupDir& d) { return !d.memory_events.empty(); }),
+            1);
 }
 
 TEST(PlanBuilderTest, MinimalRoot) {
@@ -175,13 +182,15 @@ TEST(PlanBuilderTest, MinimalRoot) {
   EXPECT_TRUE(Find(plan, "lib64", Op::kBind)->read_only);
   EXPECT_TRUE(Find(plan, "etc/ssl/certs", Op::kBind)->read_only);
   EXPECT_EQ(Find(plan, "etc/localtime", Op::kSymlink)->source, "/usr/share/zoneinfo/UTC");
-  EXPECT_THAT(Find(plan, "etc/passwd", Op::kFile)->content, HasSubstr("user:x:1000:1000:user:/home/user:"));
+  EXPECT_THAT(Find(plan, "etc/passwd", Op::kFile)->content,
+              HasSubstr("user:x:1000:1000:user:/home/user:"));
   EXPECT_EQ(Find(plan, "etc/resolv.conf", Op::kFile)->content, "");
   // Nothing else of the host: every absolute source is one of these.
   for (const MountStep& step : plan.mounts) {
     if (step.op != Op::kBind || step.source[0] != '/') continue;
-    bool known = step.source == "/usr" || step.source == "/lib64" || step.source.starts_with("/dev/") ||
-                 step.source == "/etc/ld.so.cache" || step.source == "/etc/ssl/certs";
+    bool known = step.source == "/usr" || step.source == "/lib64" ||
+                 step.source.starts_with("/dev/") || step.source == "/etc/ld.so.cache" ||
+                 step.source == "/etc/ssl/certs";
     EXPECT_TRUE(known) << step.source;
     EXPECT_EQ(step.allow_devices, step.source.starts_with("/dev/")) << step.source;
   }
@@ -237,7 +246,8 @@ TEST(PlanBuilderTest, WorkspaceDirectoryOfTheHost) {
 TEST(PlanBuilderTest, LandlockByVersion) {
   HostFacts facts = FullHost();
   SandboxSpec spec = Default();
-  const std::pair<int, uint64_t> handled[] = {{1, 0x1fff}, {2, 0x3fff}, {3, 0x7fff}, {4, 0x7fff}, {5, 0xffff}, {7, 0xffff}};
+  const std::pair<int, uint64_t> handled[] = {{1, 0x1fff}, {2, 0x3fff}, {3, 0x7fff},
+                                              {4, 0x7fff}, {5, 0xffff}, {7, 0xffff}};
   for (auto [abi, access] : handled) {
     facts.landlock_abi = abi;
     LaunchPlan plan = Build(facts, spec);
@@ -272,7 +282,8 @@ TEST(PlanBuilderTest, RootlessPlan) {
   EXPECT_EQ(plan.keep_capabilities, 0u);
   EXPECT_TRUE(plan.cgroups.empty());
   EXPECT_EQ(CommandUserOf(facts, Paths()).inside, 0u);
-  for (const MountStep& step : plan.mounts) EXPECT_TRUE(step.uid == 0 || step.uid == 1234) << step.target;
+  for (const MountStep& step : plan.mounts)
+    EXPECT_TRUE(step.uid == 0 || step.uid == 1234) << step.target;
 }
 
 TEST(PlanBuilderTest, RefusalsNameWhatLacksAndTheOtherProfile) {
@@ -303,7 +314,8 @@ TEST(PlanBuilderTest, RefusalsNameWhatLacksAndTheOtherProfile) {
   SandboxSpec vm = Default();
   vm.requirements.min_isolation = Isolation::kMicroVm;
   EXPECT_EQ(Refusal(FullHost(), vm).code, ErrorCode::kIsolationNotPermitted);
-  for (NetworkMode mode : {NetworkMode::kAllowList, NetworkMode::kNamed, NetworkMode::kUnrestricted}) {
+  for (NetworkMode mode :
+       {NetworkMode::kAllowList, NetworkMode::kNamed, NetworkMode::kUnrestricted}) {
     SandboxSpec open = Default();
     open.network = mode;
     EXPECT_EQ(Refusal(FullHost(), open).code, ErrorCode::kEgressNotEnforced);

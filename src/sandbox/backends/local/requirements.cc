@@ -13,9 +13,9 @@ Result<void> CheckIsolation(const HostFacts& facts, Isolation floor) {
     return Fail(ErrorCode::kHostUnsupported, Lack("a local sandbox", facts.namespaces.reason));
   }
   if (floor > Isolation::kHardenedContainer) {
-    return Fail(ErrorCode::kIsolationNotPermitted,
-                "local sandboxes share the host's kernel; \"" + std::string(NameOf(floor)) +
-                    "\" is required");
+    return Fail(ErrorCode::kIsolationNotPermitted, "local sandboxes share the host's kernel; \"" +
+                                                       std::string(NameOf(floor)) +
+                                                       "\" is required");
   }
   if (floor <= IsolationOf(facts)) return {};
   const std::string& reason = !facts.root                ? facts.root_reason

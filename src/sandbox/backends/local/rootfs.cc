@@ -112,8 +112,7 @@ std::string ReadRootfsFile(const std::string& rootfs, const std::string& path) {
   open_how how{};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-  UniqueFd file(
-      static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+  UniqueFd file(static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
   if (!file) return {};
   return ReadAll(file.get(), 256 * 1024).value_or(std::string());
 }
