@@ -1,7 +1,7 @@
 # One static library a folder of src/. A folder may use only folders that stand before it in this list,
 # and only those it names; tools/check-layers holds the #include lines to the same rule.
 set(CAISSON_LAYERS
-  base config telemetry net http auth events store
+  base json config telemetry net http auth events store
   guest launcher sandbox egress files model mcp agent runtime api cli)
 
 # caisson_library(<folder> SOURCES <file>... [USES <folder>...] [LINKS <external target>...])

@@ -1,5 +1,5 @@
-// The few symbols of the C++ runtime that a program without exceptions still needs on musl. Running out
-// of memory, and every std::__throw_*, ends the process: there is nobody to catch.
+// The few symbols of the C++ runtime that a program without exceptions still needs on musl. Running
+// out of memory, and every std::__throw_*, ends the process: there is nobody to catch.
 #include <time.h>
 
 #include <chrono>

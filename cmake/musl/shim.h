@@ -1,5 +1,5 @@
-// Forced into every unit of a musl program: lets Debian's libstdc++ headers, which were configured for
-// glibc, compile against musl's headers.
+// Forced into every unit of a musl program: lets Debian's libstdc++ headers, which were configured
+// for glibc, compile against musl's headers.
 #pragma once
 #define __GLIBC_PREREQ(a, b) 0
 #define _GLIBCXX_GTHREAD_USE_WEAK 0  // else std::mutex silently does nothing

@@ -22,7 +22,7 @@ enum class ErrorCode : uint16_t {
 // What the table says of a code.
 struct ErrorCodeInfo {
   ErrorCode code;
-  std::string_view wire;   // the stable name clients see
+  std::string_view wire;  // the stable name clients see
   int http_status;
   bool retryable;
   std::string_view title;  // one sentence, no details
@@ -73,27 +73,27 @@ std::string ErrnoName(int error_number);
 // Evaluates `expr` (a Result); returns its error from the enclosing function, or yields nothing.
 #define CAISSON_CONCAT_INNER(a, b) a##b
 #define CAISSON_CONCAT(a, b) CAISSON_CONCAT_INNER(a, b)
-#define CAISSON_TRY(expr)                                                      \
-  do {                                                                         \
-    if (auto caisson_try = (expr); !caisson_try.has_value())                   \
-      return std::unexpected(std::move(caisson_try).error());                  \
+#define CAISSON_TRY(expr)                                     \
+  do {                                                        \
+    if (auto caisson_try = (expr); !caisson_try.has_value())  \
+      return std::unexpected(std::move(caisson_try).error()); \
   } while (false)
 // CAISSON_ASSIGN(auto value, Call()); declares or assigns `value`.
 #define CAISSON_ASSIGN(lhs, expr) \
   CAISSON_ASSIGN_INNER(CAISSON_CONCAT(caisson_result_, __LINE__), lhs, expr)
-#define CAISSON_ASSIGN_INNER(tmp, lhs, expr)                        \
-  auto tmp = (expr);                                                \
+#define CAISSON_ASSIGN_INNER(tmp, lhs, expr)                            \
+  auto tmp = (expr);                                                    \
   if (!tmp.has_value()) return std::unexpected(std::move(tmp).error()); \
   lhs = std::move(tmp).value()
 // The same inside a coroutine.
-#define CAISSON_CO_TRY(expr)                                                   \
-  do {                                                                         \
-    if (auto caisson_try = (expr); !caisson_try.has_value())                   \
-      co_return std::unexpected(std::move(caisson_try).error());               \
+#define CAISSON_CO_TRY(expr)                                     \
+  do {                                                           \
+    if (auto caisson_try = (expr); !caisson_try.has_value())     \
+      co_return std::unexpected(std::move(caisson_try).error()); \
   } while (false)
 #define CAISSON_CO_ASSIGN(lhs, expr) \
   CAISSON_CO_ASSIGN_INNER(CAISSON_CONCAT(caisson_result_, __LINE__), lhs, expr)
-#define CAISSON_CO_ASSIGN_INNER(tmp, lhs, expr)                        \
-  auto tmp = (expr);                                                   \
+#define CAISSON_CO_ASSIGN_INNER(tmp, lhs, expr)                            \
+  auto tmp = (expr);                                                       \
   if (!tmp.has_value()) co_return std::unexpected(std::move(tmp).error()); \
   lhs = std::move(tmp).value()

@@ -41,7 +41,8 @@ inline constexpr std::string_view kMediaRecords = "application/vnd.caisson.recor
 
 inline constexpr std::string_view kPathHello = "/v1/hello";
 inline constexpr std::string_view kPathHealth = "/v1/health";
-inline constexpr std::string_view kPathExecs = "/v1/execs";  // /{id}, /{id}/stream|stdin|signal|resize
+inline constexpr std::string_view kPathExecs =
+    "/v1/execs";  // /{id}, /{id}/stream|stdin|signal|resize
 inline constexpr std::string_view kPathFileStat = "/v1/files/stat";
 inline constexpr std::string_view kPathFileList = "/v1/files/list";
 inline constexpr std::string_view kPathFileContent = "/v1/files/content";
@@ -61,7 +62,7 @@ inline constexpr size_t kMaxJsonBytes = 16 * 1024 * 1024;  // carries command te
 inline constexpr size_t kMaxPathBytes = 4096;              // PATH_MAX, terminating NUL included
 inline constexpr size_t kMaxNameBytes = 255;               // NAME_MAX
 inline constexpr size_t kMaxConnections = 64;
-inline constexpr size_t kMaxExecs = 256;        // running at once
+inline constexpr size_t kMaxExecs = 256;          // running at once
 inline constexpr size_t kMaxFinishedExecs = 256;  // kept for late comers; the oldest goes first
 // MAX_ARG_STRLEN of Linux: one argument or environment string, its NUL included. Shell text above
 // it runs from a file; an argv element or an environment value above it is `argument_too_large`.
@@ -125,20 +126,28 @@ inline std::optional<RecordHeader> DecodeRecordHeader(
 // --- Why an exec ended ------------------------------------------------------------------------
 
 // The `reason` of an exit record. Said only on evidence: `oom` needs the kernel's own count.
-enum class ExitReason : uint8_t { kExited, kSignaled, kTimeout, kOom, kKilled, kOutputLimit, kLost };
+enum class ExitReason : uint8_t {
+  kExited,
+  kSignaled,
+  kTimeout,
+  kOom,
+  kKilled,
+  kOutputLimit,
+  kLost
+};
 
 struct ExitReasonName {
   ExitReason reason;
   std::string_view name;
 };
 inline constexpr std::array<ExitReasonName, 7> kExitReasons{{
-    {ExitReason::kExited, "exited"},              // it ended by itself; `code` is its own
-    {ExitReason::kSignaled, "signaled"},          // a signal that Caisson did not send
-    {ExitReason::kTimeout, "timeout"},            // its timeout passed and its tree was killed
-    {ExitReason::kOom, "oom"},                    // the kernel's out-of-memory killer struck
-    {ExitReason::kKilled, "killed"},              // a caller killed it
-    {ExitReason::kOutputLimit, "output_limit"},   // it wrote more than its limit allows
-    {ExitReason::kLost, "lost"},                  // its end was not seen; the outcome is unknown
+    {ExitReason::kExited, "exited"},             // it ended by itself; `code` is its own
+    {ExitReason::kSignaled, "signaled"},         // a signal that Caisson did not send
+    {ExitReason::kTimeout, "timeout"},           // its timeout passed and its tree was killed
+    {ExitReason::kOom, "oom"},                   // the kernel's out-of-memory killer struck
+    {ExitReason::kKilled, "killed"},             // a caller killed it
+    {ExitReason::kOutputLimit, "output_limit"},  // it wrote more than its limit allows
+    {ExitReason::kLost, "lost"},                 // its end was not seen; the outcome is unknown
 }};
 
 constexpr std::string_view NameOf(ExitReason reason) {

@@ -1,0 +1,47 @@
+#include <array>
+
+#include "api/router.h"
+
+namespace caisson::api {
+namespace {
+
+Task<Result<Reply>> Health(Context&) {
+  co_return Reply::Json(200, {{"status", "ok"}, {"version", CAISSON_VERSION}});
+}
+
+Task<Result<Reply>> Ready(Context& context) {
+  if (context.services.draining) {
+    co_return Fail(ErrorCode::kShuttingDown, "the server is stopping");
+  }
+  CAISSON_CO_TRY(co_await context.services.store.Check());
+  co_return Reply::Json(200, {{"status", "ready"}});
+}
+
+// What is on. An agent that asks for something else is stored, and refused at session start.
+Task<Result<Reply>> Capabilities(Context&) {
+  json::object features{{"definitions", true}, {"sessions", true},   {"events", true},
+                        {"runs", false},       {"sandboxes", false}, {"approvals", false}};
+  co_return Reply::Json(
+      200, {{"version", CAISSON_VERSION}, {"store", "sqlite"}, {"features", std::move(features)}});
+}
+
+Task<Result<Reply>> Description(Context&) {
+  static const std::string kText = json::Serialize(OpenApi(Router().routes()));
+  co_return Reply{200, {{"Content-Type", "application/json"}}, kText, false};
+}
+
+constexpr std::array kRoutes{
+    Route{"GET", "/health", "Is the process alive? O(1), touches nothing.", "", "application/json",
+          Health},
+    Route{"GET", "/ready", "Can it serve? Checks the store; 503 while draining.", "",
+          "application/json", Ready},
+    Route{"GET", "/v1/capabilities", "What this server can do.", "", "application/json",
+          Capabilities},
+    Route{"GET", "/openapi.json", "This description.", "", "application/json", Description},
+};
+
+}  // namespace
+
+std::span<const Route> HealthRoutes() { return kRoutes; }
+
+}  // namespace caisson::api

@@ -1,0 +1,96 @@
+#include "guest/config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/syscall.h"
+#include "guest/json.h"
+#include "guest/protocol.h"
+#include "guest/text.h"
+
+namespace caisson::guest {
+namespace {
+
+constexpr size_t kMaxConfigBytes = 1024 * 1024;
+constexpr size_t kMaxTokenBytes = 4096;
+
+Result<UniqueFd> TakeFd(std::string_view variable, bool required) {
+  std::string name(variable);
+  const char* text = ::getenv(name.c_str());
+  if (text == nullptr) {
+    if (!required) return UniqueFd();
+    return Fail(ErrorCode::kInvalidConfig, name + " is not set");
+  }
+  auto number = ParseDecimal(text);
+  ::unsetenv(name.c_str());
+  if (!number || *number > 1 << 20 || ::fcntl(static_cast<int>(*number), F_GETFD) < 0) {
+    return Fail(ErrorCode::kInvalidConfig, name + " is not an open descriptor");
+  }
+  UniqueFd fd(static_cast<int>(*number));
+  ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+// From its start where it can be: whoever wrote the file may have left the offset at its end.
+Result<std::string> ReadFromStart(int fd, size_t limit) {
+  ::lseek(fd, 0, SEEK_SET);
+  return ReadAll(fd, limit);
+}
+
+}  // namespace
+
+Result<void> ParseConfig(std::string_view text, Config& config) {
+  CAISSON_ASSIGN(Json json, Json::Parse(text));
+  Fields top(json);
+  const Json* user_json = top.Member("user", Json::Type::kObject);
+  if (user_json == nullptr) {
+    return Fail(ErrorCode::kInvalidConfig, "`user` is missing or not an object");
+  }
+  Fields user(*user_json);
+  constexpr int64_t kMaxId = 0xFFFFFFFE;
+  config.user.uid = static_cast<uid_t>(user.IntOr("uid", -1, 0, kMaxId));
+  config.user.gid = static_cast<gid_t>(user.IntOr("gid", -1, 0, kMaxId));
+  config.user.name = user.Required("name");
+  config.user.home = user.Required("home");
+  config.user.shell = user.BytesOr("shell", "/bin/sh");
+  if (const Json* groups = user.Member("groups", Json::Type::kArray)) {
+    for (const Json& group : groups->items()) {
+      if (!group.is(Json::Type::kInt) || group.AsInt() < 0 || group.AsInt() > kMaxId) {
+        user.Complain("`groups` must hold group ids");
+        break;
+      }
+      config.user.groups.push_back(static_cast<gid_t>(group.AsInt()));
+    }
+  }
+  if (!user.Has("uid") || !user.Has("gid")) user.Complain("`uid` or `gid` is missing");
+  config.work_dir = top.Required("work_dir");
+  if (!config.work_dir.starts_with('/')) top.Complain("`work_dir` must be absolute");
+  if (const Json* env = top.Member("env", Json::Type::kObject)) {
+    for (size_t i = 0; i < env->items().size(); i++) {
+      if (!env->items()[i].is(Json::Type::kString)) top.Complain("`env` must hold strings");
+      config.env[env->keys()[i]] = env->items()[i].AsString();
+    }
+  }
+  for (const auto& error : {user.error(), top.error()}) {
+    if (error) return Fail(ErrorCode::kInvalidConfig, error->message);
+  }
+  return {};
+}
+
+Result<void> ReadConfig(Config& config) {
+  CAISSON_ASSIGN(config.sync, TakeFd(kEnvSyncFd, false));
+  CAISSON_ASSIGN(config.listen, TakeFd(kEnvListenFd, true));
+  CAISSON_ASSIGN(UniqueFd token, TakeFd(kEnvTokenFd, true));
+  CAISSON_ASSIGN(UniqueFd settings, TakeFd(kEnvConfigFd, true));
+  CAISSON_ASSIGN(config.filter, TakeFd(kEnvFilterFd, false));
+  CAISSON_ASSIGN(config.cgroup, TakeFd(kEnvCgroupFd, false));
+  CAISSON_ASSIGN(config.mem_events, TakeFd(kEnvMemEventsFd, false));
+  CAISSON_ASSIGN(config.token, ReadFromStart(token.get(), kMaxTokenBytes));
+  if (config.token.empty()) return Fail(ErrorCode::kInvalidConfig, "the token is empty");
+  CAISSON_ASSIGN(std::string text, ReadFromStart(settings.get(), kMaxConfigBytes));
+  return ParseConfig(text, config);
+}
+
+}  // namespace caisson::guest

@@ -1,0 +1,66 @@
+// The two bodies of an exec's calls: its output as records, and its stdin as raw bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "guest/connection.h"
+#include "guest/exec.h"
+#include "guest/protocol.h"
+
+namespace caisson::guest {
+
+// Appends one record.
+void AppendRecord(std::string& out, RecordType type, uint64_t offset, std::string_view payload);
+
+// One attached reader. It and its exec may go in either order.
+class OutputReader : public BodySource {
+ public:
+  OutputReader(Server& server, Loop& loop, uint64_t connection_id, Exec& exec, uint64_t after);
+  ~OutputReader() override;
+
+  State Pull(std::string& out, size_t room) override;
+
+  // Everything before this has been given to the stream.
+  uint64_t position() const { return position_; }
+  // There is something new.
+  void Wake();
+  // The exec is gone; the stream is cut.
+  void Detach();
+
+ private:
+  void StartTimer();
+
+  Server& server_;
+  Loop& loop_;
+  const uint64_t connection_id_;
+  Exec* exec_;
+  uint64_t position_;
+  bool started_sent_ = false;
+  bool keep_alive_due_ = false;
+  int64_t last_record_ms_ = 0;
+  Loop::TimerId timer_;
+};
+
+// Writes a request's body into a command's stdin.
+class StdinSink : public BodySink {
+ public:
+  StdinSink(Server& server, Loop& loop, uint64_t connection_id, Exec& exec, bool eof);
+  ~StdinSink() override;
+
+  size_t OnBody(Connection& connection, std::string_view bytes) override;
+  void OnBodyEnd(Connection& connection) override;
+  // The command ended while bytes were waiting.
+  void ExecEnded();
+
+ private:
+  Server& server_;
+  Loop& loop_;
+  const uint64_t connection_id_;
+  Exec* exec_;  // null once it ended
+  const bool eof_;
+  int64_t accepted_ = 0;
+};
+
+}  // namespace caisson::guest

@@ -1,0 +1,69 @@
+// The calls of docs/guest-protocol.md section 6, over the operations of file_ops.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "guest/children.h"
+#include "guest/connection.h"
+#include "guest/file_ops.h"
+#include "guest/identity.h"
+#include "guest/json.h"
+#include "guest/paths.h"
+#include "guest/server.h"
+#include "guest/worker.h"
+
+namespace caisson::guest {
+
+class FileCalls {
+ public:
+  static Result<std::unique_ptr<FileCalls>> Open(Loop& loop, Server& server, Children& children,
+                                                 const Identity& identity,
+                                                 const std::string& work_dir);
+  void Install();
+
+  enum class Effect : uint8_t { kReads, kChanges };
+  // Runs `job` in a worker and replies with what it gives. Past its deadline a reading one fails
+  // alone; a changing one marks the sandbox unclean.
+  void RunInWorker(Connection& connection, Effect effect, std::string path, Workers::Job job);
+  const Paths& paths() const { return paths_; }
+
+ private:
+  FileCalls(Loop& loop, Server& server, Children& children, const Identity& identity, Paths paths)
+      : loop_(loop),
+        server_(server),
+        identity_(identity),
+        paths_(std::move(paths)),
+        workers_(loop, children, identity) {}
+
+  using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
+  void PostRoute(std::string_view path, BodyHandler handler);
+
+  // Runs `job` here, under the command user's file-system identity.
+  void RunHere(Connection& connection, Effect effect, const std::string& path,
+               const Workers::Job& job);
+  void Answer(Connection& connection, const std::string& path, const FileResult& result);
+
+  void Stat(Connection& connection);
+  void List(Connection& connection);
+  void Lines(Connection& connection);
+  void Get(Connection& connection);
+  void Put(Connection& connection);
+  void Edit(Connection& connection, Fields& fields);
+  void MakeDir(Connection& connection, Fields& fields);
+  void Move(Connection& connection, Fields& fields);
+  void Remove(Connection& connection, Fields& fields);
+
+  Loop& loop_;
+  Server& server_;
+  const Identity& identity_;
+  Paths paths_;
+  Workers workers_;
+};
+
+// `path` and `root` of a request's query or body; kInvalidArgument or kInvalidPath.
+Result<FilePath> PathFromQuery(const HttpRequest& request);
+Result<FilePath> PathFromFields(Fields& fields, std::string_view name);
+
+}  // namespace caisson::guest

@@ -1,0 +1,34 @@
+// Streaming a file's content out and in: GET and PUT /v1/files/content.
+#pragma once
+
+#include "guest/connection.h"
+#include "guest/identity.h"
+#include "guest/loop.h"
+#include "guest/paths.h"
+#include "guest/server.h"
+
+namespace caisson::guest {
+
+// All outlive every call.
+struct FileContentContext {
+  Loop& loop;
+  Server& server;
+  const Identity& identity;
+  const Paths& paths;
+};
+
+void GetFileContent(const FileContentContext& context, Connection& connection);
+void PutFileContent(const FileContentContext& context, Connection& connection);
+
+// "bytes=a-b", "a-" or "-n" of a content of `size` bytes.
+struct ByteRange {
+  uint64_t first = 0;
+  uint64_t length = 0;
+};
+// kRangeNotSatisfiable beyond the end, for several ranges, and for what is no range.
+Result<ByteRange> ParseRange(std::string_view header, uint64_t size);
+
+// `name=1` in the query.
+bool QueryFlag(const HttpRequest& request, std::string_view name);
+
+}  // namespace caisson::guest

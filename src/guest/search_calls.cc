@@ -1,0 +1,91 @@
+#include "guest/search_calls.h"
+
+#include <algorithm>
+#include <string>
+
+#include "guest/json.h"
+#include "guest/protocol.h"
+#include "guest/search.h"
+
+namespace caisson::guest {
+namespace {
+
+constexpr int64_t kMaxMatches = 10'000;
+
+// A search stops by itself a little before its deadline, so that what it found still arrives.
+Result<int64_t> StopTime(const Connection& connection) {
+  CAISSON_ASSIGN(int64_t deadline, CallDeadline(connection));
+  int64_t span = deadline - connection.arrived_ms();
+  return deadline - std::clamp<int64_t>(span / 10, 5, 500);
+}
+
+}  // namespace
+
+void SearchCalls::Install() {
+  auto route = [this](std::string_view path, void (SearchCalls::*handler)(Connection&, const Json&)) {
+    server_.Route("POST", path, [this, handler](Connection& connection, std::string_view) {
+      connection.TakeWhole(kMaxJsonBytes, [this, handler](Connection& same, std::string body) {
+        auto json = Json::Parse(body);
+        if (!json) return same.ReplyError(json.error());
+        (this->*handler)(same, *json);
+      });
+    });
+  };
+  route(kPathGlob, &SearchCalls::Glob);
+  route(kPathGrep, &SearchCalls::Grep);
+}
+
+void SearchCalls::Glob(Connection& connection, const Json& body) {
+  Fields fields(body);
+  auto path = PathFromFields(fields, "path");
+  if (!path) return connection.ReplyError(path.error());
+  GlobCall call;
+  call.path = *path;
+  call.pattern = fields.Required("pattern");
+  call.limit = static_cast<size_t>(fields.IntOr("limit", kMaxMatches, 1, kMaxMatches));
+  call.bare_any_depth = fields.Bool("bare_any_depth", true);
+  call.directories = fields.Bool("directories", false);
+  call.hidden = fields.Bool("hidden", false);
+  if (fields.error()) return connection.ReplyError(*fields.error());
+  auto stop = StopTime(connection);
+  if (!stop) return connection.ReplyError(stop.error());
+  call.stop_ms = *stop;
+  files_.RunInWorker(connection, FileCalls::Effect::kReads, path->text,
+                     [this, call] { return GlobSearch(files_.paths(), call); });
+}
+
+void SearchCalls::Grep(Connection& connection, const Json& body) {
+  Fields fields(body);
+  auto path = PathFromFields(fields, "path");
+  if (!path) return connection.ReplyError(path.error());
+  GrepCall call;
+  call.path = *path;
+  call.pattern = fields.Required("pattern");
+  call.glob = fields.BytesOr("glob", "");
+  call.ignore_case = fields.Bool("ignore_case", false);
+  call.hidden = fields.Bool("hidden", true);
+  call.limit = static_cast<size_t>(fields.IntOr("limit", 1000, 1, kMaxMatches));
+  call.limit_per_file = static_cast<size_t>(fields.IntOr("limit_per_file", INT64_MAX, 1, INT64_MAX));
+  call.max_line_bytes = static_cast<size_t>(fields.IntOr("max_line_bytes", 2000, 1, 1024 * 1024));
+  bool later = fields.Bool("regex", false) || fields.IntOr("before", 0, 0, INT64_MAX) > 0 ||
+               fields.IntOr("after", 0, 0, INT64_MAX) > 0;
+  if (fields.error()) return connection.ReplyError(*fields.error());
+  auto refuse = [&](ErrorCode code, const char* message) {
+    connection.ReplyError(Error{code, message, {}, std::nullopt});
+  };
+  if (later) return refuse(ErrorCode::kNotSupported, "`regex`, `before` and `after` are not built");
+  if (call.pattern.empty()) return refuse(ErrorCode::kInvalidPattern, "the pattern is empty");
+  if (call.pattern.size() > 64 * 1024) {
+    return refuse(ErrorCode::kInvalidPattern, "the pattern exceeds 65536 bytes");
+  }
+  if (call.pattern.find('\n') != std::string::npos) {
+    return refuse(ErrorCode::kInvalidPattern, "a literal pattern with a line break matches no line");
+  }
+  auto stop = StopTime(connection);
+  if (!stop) return connection.ReplyError(stop.error());
+  call.stop_ms = *stop;
+  files_.RunInWorker(connection, FileCalls::Effect::kReads, path->text,
+                     [this, call] { return GrepSearch(files_.paths(), call); });
+}
+
+}  // namespace caisson::guest

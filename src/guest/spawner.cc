@@ -1,0 +1,283 @@
+#include "guest/spawner.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/syscall.h"
+#include "guest/supervisor.h"
+
+namespace caisson::guest {
+namespace {
+
+constexpr size_t kInlineBytes = 64 * 1024;  // of strings in a message; more go by an anonymous file
+constexpr size_t kMaxFds = 7;
+constexpr size_t kMaxStringBytes = 64 * 1024 * 1024;
+
+enum RequestFlag : uint32_t { kScript = 1, kCgroup = 2, kControl = 4, kStrings = 8, kTerminal = 16 };
+
+struct RequestHead {
+  uint64_t id = 0;
+  uint32_t flags = 0;
+  uint32_t argc = 0;
+  uint32_t envc = 0;
+  uint32_t bytes = 0;  // of the strings: cwd, argv, env, each with its NUL
+};
+
+struct Answer {
+  uint64_t id = 0;
+  SpawnOutcome outcome;
+};
+
+// The process itself. Single-threaded, blocking; holds nothing but its socket and the filter.
+class SpawnerProcess {
+ public:
+  SpawnerProcess(int socket, int proc, const LaunchIdentity& identity, sock_fprog filter)
+      : socket_(socket), proc_(proc), identity_(identity), filter_(filter) {}
+
+  [[noreturn]] void Run() {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    ::prctl(PR_SET_NAME, "caisson-spawn", 0, 0, 0);
+    ::umask(022);
+    rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (int signal = 1; signal < 65; signal++) ::signal(signal, SIG_DFL);
+    failure_ = MakeSharedFailure();
+    if (failure_ == nullptr) ::_exit(1);
+    for (;;) Serve();
+  }
+
+ private:
+  void Serve() {
+    RequestHead head;
+    iovec parts[2] = {{&head, sizeof head}, {inline_, sizeof inline_}};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)];
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    ssize_t got = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == EINTR) return;
+    if (got < static_cast<ssize_t>(sizeof head)) ::_exit(0);  // the guest is gone
+    int fds[kMaxFds];
+    size_t count = 0;
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) {
+      count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      std::memcpy(fds, CMSG_DATA(part), count * sizeof(int));
+    }
+    Answer answer{head.id, Handle(head, fds, count)};
+    for (size_t i = 0; i < count; i++) ::close(fds[i]);
+    if (::send(socket_, &answer, sizeof answer, MSG_NOSIGNAL) < 0) ::_exit(0);
+  }
+
+  SpawnOutcome Handle(const RequestHead& head, const int* fds, size_t count) {
+    LaunchPlan plan;
+    size_t next = 0;
+    auto take = [&](bool given) { return given && next < count ? fds[next++] : -1; };
+    for (int& fd : plan.stdio) fd = take(true);
+    plan.script = take((head.flags & kScript) != 0);
+    plan.cgroup = take((head.flags & kCgroup) != 0);
+    int control = take((head.flags & kControl) != 0);
+    int strings = take((head.flags & kStrings) != 0);
+    std::string large;
+    char* text = inline_;
+    if (strings >= 0) {
+      auto content = ReadAll(strings, kMaxStringBytes);
+      if (!content) return SpawnOutcome{-1, {LaunchStep::kClone, ENOMEM}};
+      large = *std::move(content);
+      text = large.data();
+    }
+    std::vector<char*> argv;
+    std::vector<char*> env;
+    plan.cwd = text;
+    text += std::strlen(text) + 1;
+    for (auto [list, size] : {std::pair(&argv, head.argc), std::pair(&env, head.envc)}) {
+      list->reserve(size + 1);
+      for (uint32_t i = 0; i < size; i++) {
+        list->push_back(text);
+        text += std::strlen(text) + 1;
+      }
+      list->push_back(nullptr);
+    }
+    plan.path = "/usr/local/bin:/usr/bin:/bin";
+    for (const char* entry : env) {
+      if (entry != nullptr && std::strncmp(entry, "PATH=", 5) == 0) plan.path = entry + 5;
+    }
+    plan.argv = argv.data();
+    plan.env = env.data();
+    plan.terminal = (head.flags & kTerminal) != 0;
+    plan.identity = &identity_;
+    plan.filter = filter_.len == 0 ? nullptr : &filter_;
+    plan.failure = failure_;
+    plan.sibling = control < 0;
+    if (control >= 0) return Supervise(plan, control);
+    pid_t pid = Launch(plan);
+    return SpawnOutcome{pid, *failure_};
+  }
+
+  SpawnOutcome Supervise(LaunchPlan& plan, int control) {
+    pid_t pid = ForkProcess(true);
+    if (pid < 0) return SpawnOutcome{-1, {LaunchStep::kClone, errno}};
+    if (pid == 0) {
+      ::close(socket_);
+      // Its own page: the spawner goes on and uses its own for others.
+      plan.failure = MakeSharedFailure();
+      if (plan.failure == nullptr) ::_exit(1);
+      RunSupervisor(plan, control, proc_);
+    }
+    return SpawnOutcome{pid, {}};
+  }
+
+  const int socket_;
+  const int proc_;
+  const LaunchIdentity identity_;
+  const sock_fprog filter_;
+  LaunchFailure* failure_ = nullptr;
+  char inline_[kInlineBytes];
+};
+
+}  // namespace
+
+Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, int proc) {
+  std::string program;
+  if (filter >= 0) {
+    ::lseek(filter, 0, SEEK_SET);
+    CAISSON_ASSIGN(program, ReadAll(filter, sizeof(sock_filter) * BPF_MAXINSNS));
+    if (program.empty() || program.size() % sizeof(sock_filter) != 0) {
+      return Fail(ErrorCode::kInvalidConfig, "the seccomp program has an impossible size");
+    }
+  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return Fail(ErrnoError(errno, "socketpair"));
+  }
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  pid_t pid = ::fork();
+  if (pid < 0) return Fail(ErrnoError(errno, "fork the spawner"));
+  if (pid == 0) {
+    // Everything of the guest's is closed but the socket and /proc, moved to 3 and 4.
+    int socket = ::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 100);
+    int proc_copy = proc < 0 ? -1 : ::fcntl(proc, F_DUPFD_CLOEXEC, 100);
+    if (socket < 0 || ::dup3(socket, 3, O_CLOEXEC) < 0) ::_exit(1);
+    if (proc_copy >= 0) ::dup3(proc_copy, 4, O_CLOEXEC);
+    int first = proc_copy >= 0 ? 5 : 4;
+    if (::syscall(SYS_close_range, first, ~0U, 0) != 0) {
+      for (int fd = first; fd < 4096; fd++) ::close(fd);
+    }
+    LaunchIdentity identity{switches, user.uid, user.gid, user.groups.data(), user.groups.size()};
+    sock_fprog filter_program{};
+    filter_program.len = static_cast<unsigned short>(program.size() / sizeof(sock_filter));
+    filter_program.filter = reinterpret_cast<sock_filter*>(program.data());
+    // On the heap: its buffer is large, and it lives until the process ends.
+    auto* process =
+        new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
+    process->Run();
+  }
+  pid_ = pid;
+  socket_ = std::move(ours);
+  return {};
+}
+
+Result<void> Spawner::Attach(Loop& loop, std::function<void()> lost) {
+  loop_ = &loop;
+  lost_ = std::move(lost);
+  ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+  return loop.Watch(socket_.get(), EPOLLIN, [this](uint32_t) { ReadAnswers(); });
+}
+
+Result<void> Spawner::Start(const SpawnRequest& request, Done done) {
+  RequestHead head;
+  head.id = next_++;
+  head.argc = static_cast<uint32_t>(request.argv.size());
+  head.envc = static_cast<uint32_t>(request.env.size());
+  std::string strings = request.cwd;
+  strings += '\0';
+  for (const auto* list : {&request.argv, &request.env}) {
+    for (const std::string& text : *list) strings.append(text.c_str(), text.size() + 1);
+  }
+  if (strings.size() > kMaxStringBytes) {
+    return Fail(ErrorCode::kArgumentTooLarge, "arguments and environment exceed 64 MiB");
+  }
+  head.bytes = static_cast<uint32_t>(strings.size());
+  int fds[kMaxFds];
+  size_t count = 0;
+  for (int fd : request.stdio) fds[count++] = fd;
+  auto add = [&](int fd, RequestFlag flag) {
+    if (fd < 0) return;
+    fds[count++] = fd;
+    head.flags |= flag;
+  };
+  add(request.script, kScript);
+  add(request.cgroup, kCgroup);
+  add(request.control, kControl);
+  if (request.terminal) head.flags |= kTerminal;
+  UniqueFd file;
+  if (strings.size() > kInlineBytes) {
+    CAISSON_ASSIGN(file, MakeSealedMemFd("arguments", strings));
+    add(file.get(), kStrings);
+    strings.clear();
+  }
+  iovec parts[2] = {{&head, sizeof head}, {strings.data(), strings.size()}};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)]{};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  message.msg_control = control;
+  // The C libraries differ about the types.
+  message.msg_controllen =
+      static_cast<decltype(message.msg_controllen)>(CMSG_SPACE(sizeof(int) * count));
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = static_cast<decltype(part->cmsg_len)>(CMSG_LEN(sizeof(int) * count));
+  std::memcpy(CMSG_DATA(part), fds, sizeof(int) * count);
+  for (;;) {
+    if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) break;
+    if (errno == EINTR) continue;
+    // A full queue means dozens of starts are waiting: the caller may try again.
+    return Fail(ErrorCode::kSpawnFailed, "the spawner does not take requests", ErrnoName(errno));
+  }
+  waiting_.emplace(head.id, std::move(done));
+  return {};
+}
+
+void Spawner::ReadAnswers() {
+  for (;;) {
+    Answer answer;
+    ssize_t got = ::recv(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got != static_cast<ssize_t>(sizeof answer)) {
+      loop_->Forget(socket_.get());
+      for (auto& [id, done] : std::exchange(waiting_, {})) {
+        done(SpawnOutcome{-1, {LaunchStep::kClone, ESRCH}});
+      }
+      if (auto lost = std::exchange(lost_, nullptr)) lost();
+      return;
+    }
+    auto it = waiting_.find(answer.id);
+    if (it == waiting_.end()) continue;
+    Done done = std::move(it->second);
+    waiting_.erase(it);
+    done(answer.outcome);
+  }
+}
+
+}  // namespace caisson::guest

@@ -1,0 +1,52 @@
+// What the protocols have in common: one POST, a stream of server-sent events back.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "http/client.h"
+#include "http/connector.h"
+#include "http/sse_decoder.h"
+#include "json/json.h"
+#include "model/provider.h"
+
+namespace caisson::model {
+
+// A provider's answer being read. Waits at most the definition's timeout for each piece.
+class EventStream {
+ public:
+  EventStream(std::unique_ptr<http::ClientConnection> connection, const Clock& clock,
+              Millis timeout, Until until)
+      : connection_(std::move(connection)),
+        clock_(clock),
+        timeout_(timeout),
+        until_(std::move(until)) {}
+  // The next event; nothing at the end of the answer, which is for the protocol to judge.
+  Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> Next();
+
+ private:
+  std::unique_ptr<http::ClientConnection> connection_;
+  http::SseDecoder decoder_;
+  const Clock& clock_;
+  Millis timeout_;
+  Until until_;
+};
+
+// Sends `body` to `path` below the definition's base URL. A status other than 200 becomes an error
+// by StatusError.
+Task<std::expected<EventStream, AttemptError>> PostForEvents(
+    http::Connector& connector, const Clock& clock, const ProviderDefinition& definition,
+    std::string path, http::Headers headers, std::string body, Until until);
+
+// The error for an HTTP status or an error object in a stream: 401 and 403, 429, 408 and 5xx,
+// context overflow, and the rest as a bad request. `message` is the provider's text: it goes into
+// the cause and, shortened, into the message, since the user must know what the provider refused.
+AttemptError StatusError(int status, std::string_view type, std::string_view message,
+                         std::optional<Millis> retry_after);
+// retry-after-ms, or Retry-After in seconds or as a date. At most one hour.
+std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now);
+
+inline AttemptError ToAttempt(Error error) { return {std::move(error), std::nullopt}; }
+
+}  // namespace caisson::model

@@ -1,0 +1,286 @@
+#include "sandbox/backends/local/local_backend.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "base/syscall.h"
+#include "json/reader.h"
+#include "sandbox/backends/local/plan_builder.h"
+#include "sandbox/embedded_guest.h"
+#include "sandbox/seccomp_policy.h"
+
+namespace caisson::sandbox::local {
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+constexpr size_t kMaxSmallFile = 64 * 1024;
+
+class GuestDialer final : public net::Dialer {
+ public:
+  GuestDialer(net::Loop& loop, std::string path) : loop_(loop), path_(std::move(path)) {}
+  Task<Result<net::StreamPtr>> Dial(Until until) override {
+    return net::DialUnix(loop_, path_, std::move(until));
+  }
+
+ private:
+  net::Loop& loop_;
+  std::string path_;
+};
+
+Result<void> MakeDirectory(const std::string& path, mode_t mode) {
+  if (::mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return {};
+  return Fail(ErrnoError(errno, "make the directory " + path));
+}
+
+// Written beside and renamed: a reader sees the old or the new content.
+Result<void> ReplaceFile(const std::string& path, std::string_view content) {
+  std::string beside = path + ".new";
+  {
+    CAISSON_ASSIGN(UniqueFd fd, OpenFile(beside, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    CAISSON_TRY(WriteAll(fd.get(), content));
+  }
+  if (::rename(beside.c_str(), path.c_str()) != 0)
+    return Fail(ErrnoError(errno, "rename " + beside));
+  return {};
+}
+
+std::string GuestConfig(const SandboxSpec& spec, const CommandUser& user) {
+  json::object env;
+  for (const auto& [name, value] : spec.env) env[name] = value;
+  return json::Serialize(json::object{{"user",
+                                       {{"uid", user.inside},
+                                        {"gid", user.inside},
+                                        {"name", "user"},
+                                        {"home", spec.home_dir},
+                                        {"shell", "/bin/sh"}}},
+                                      {"work_dir", spec.work_dir},
+                                      {"env", std::move(env)}});
+}
+
+}  // namespace
+
+Declaration Declare(const HostFacts& facts) {
+  Declaration declaration;
+  declaration.backend = "local";
+  declaration.isolation = IsolationOf(facts);
+  declaration.usable = declaration.isolation != Isolation::kNone;
+  const CgroupFacts& cgroups = facts.cgroups;
+  declaration.resource_limits =
+      cgroups.memory.available && cgroups.cpu.available && cgroups.pids.available;
+  declaration.disk_limit = declaration.usable;
+  declaration.uid_separation = facts.root;
+  declaration.seccomp = facts.seccomp.available;
+  declaration.landlock = facts.landlock.available;
+  declaration.networks = {NetworkMode::kClosed};
+  auto add = [&](std::string name, bool holds, std::string detail) {
+    declaration.facts.push_back({std::move(name), holds, std::move(detail)});
+  };
+  auto add_ability = [&](std::string name, const Ability& ability, std::string how) {
+    add(std::move(name), ability.available, ability.available ? std::move(how) : ability.reason);
+  };
+  add_ability("namespaces", facts.namespaces, "pid, mount, network, ipc, uts and user");
+  add("uid_separation", facts.root,
+      facts.root ? "65,536 host uids a sandbox, guest and commands apart" : facts.root_reason);
+  add_ability("memory_limit", cgroups.memory, "cgroup");
+  add_ability("cpu_limit", cgroups.cpu, "cgroup");
+  add_ability("pids_limit", cgroups.pids, "cgroup");
+  add_ability("command_trees", cgroups.tree, "one cgroup-v2 directory a command");
+  add_ability("seccomp", facts.seccomp, "two filters: guest and commands");
+  add_ability("landlock", facts.landlock, fmt::format("ABI {}", facts.landlock_abi));
+  add("disk_limit", declaration.usable, "one sized tmpfs for all writable paths");
+  add("network_closed", declaration.usable, "an empty network namespace");
+  return declaration;
+}
+
+LocalBackend::LocalBackend(net::Loop& loop, Random& random, LocalOptions options, HostFacts facts)
+    : loop_(loop),
+      random_(random),
+      options_(std::move(options)),
+      facts_(std::move(facts)),
+      declaration_(Declare(facts_)) {}
+
+Result<std::unique_ptr<LocalBackend>> LocalBackend::Start(net::Loop& loop, Random& random,
+                                                          LocalOptions options) {
+  std::unique_ptr<LocalBackend> backend(
+      new LocalBackend(loop, random, std::move(options), ProbeHost()));
+  CAISSON_TRY(backend->Prepare());
+  return backend;
+}
+
+Result<void> LocalBackend::Prepare() {
+  if (options_.state_dir.size() > 56) {
+    return Fail(ErrorCode::kDataDirUnusable,
+                fmt::format("the path {} is longer than 56 bytes, too long for the sockets of "
+                            "sandboxes; choose a shorter --data-dir",
+                            options_.state_dir));
+  }
+  CAISSON_TRY(MakeDirectory(options_.state_dir, 0700));
+  CAISSON_TRY(MakeDirectory(options_.state_dir + "/stage", 0700));
+  CAISSON_TRY(MakeDirectory(options_.state_dir + "/sandboxes", 0700));
+  CAISSON_ASSIGN(boot_id_, ReadWholeFile("/proc/sys/kernel/random/boot_id"));
+  while (boot_id_.ends_with('\n')) boot_id_.pop_back();
+  CAISSON_ASSIGN(outer_filter_, CompileFilter(FilterKind::kOuter));
+  CAISSON_ASSIGN(inner_filter_, CompileFilter(FilterKind::kInner));
+  // Sealed: no sandbox can change what the next one runs, through /proc/1/exe for example.
+  CAISSON_ASSIGN(guest_program_, MakeSealedMemFd("caisson-guest", EmbeddedGuest()));
+  CAISSON_TRY(PrepareCgroups(facts_.cgroups.preparation));
+  CAISSON_ASSIGN(launcher_, LauncherClient::Start(loop_, options_.launcher_program,
+                                                  options_.state_dir, options_.mode));
+  return {};
+}
+
+Result<void> LocalBackend::Check(const SandboxSpec& spec) const {
+  CAISSON_TRY(ValidateSpec(spec));
+  return CheckHost(facts_, spec, false);
+}
+
+std::string LocalBackend::DirOf(const SandboxId& id) const {
+  return fmt::format("{}/sandboxes/{}", options_.state_dir, id.text());
+}
+
+std::string LocalBackend::ToJson(const Instance& instance) {
+  json::array cgroups(instance.cgroups.begin(), instance.cgroups.end());
+  return json::Serialize(json::object{{"pid", instance.process.pid},
+                                      {"start_time", instance.process.start_time},
+                                      {"boot_id", instance.boot_id},
+                                      {"cgroups", std::move(cgroups)}});
+}
+
+Result<LocalBackend::Instance> LocalBackend::ParseInstance(std::string_view text) {
+  CAISSON_ASSIGN(json::object object, json::ParseObject(text));
+  json::ObjectReader reader(object);
+  Instance instance;
+  instance.process.pid = static_cast<int32_t>(reader.Int("pid", 0, INT32_MAX).value_or(0));
+  instance.process.start_time =
+      static_cast<uint64_t>(reader.Int("start_time", 0, INT64_MAX).value_or(0));
+  instance.boot_id = reader.RequiredString("boot_id");
+  instance.cgroups = reader.Strings("cgroups");
+  CAISSON_TRY(reader.Finish(json::ObjectReader::Unknown::kIgnore));
+  return instance;
+}
+
+Result<LocalBackend::Instance> LocalBackend::ReadInstance(const InstanceRef& ref) const {
+  if (!ref.instance.empty()) return ParseInstance(ref.instance);
+  auto text = ReadWholeFile(DirOf(ref.id) + "/instance.json", kMaxSmallFile);
+  if (text) return ParseInstance(*text);
+  if (text.error().code == ErrorCode::kFileNotFound) {
+    return Fail(ErrorCode::kSandboxLost, "nothing was made for this sandbox");
+  }
+  return Fail(text.error());
+}
+
+Acquired LocalBackend::Reach(const SandboxId& id, std::string token, std::string instance) const {
+  Acquired acquired;
+  acquired.instance = std::move(instance);
+  acquired.dialer = std::make_unique<GuestDialer>(loop_, DirOf(id) + "/guest.sock");
+  acquired.token = std::move(token);
+  return acquired;
+}
+
+Task<Result<Acquired>> LocalBackend::Acquire(InstanceRef ref, SandboxSpec spec, Until until) {
+  CAISSON_CO_TRY(Check(spec));
+  if (until.stop.stop_requested())
+    co_return Fail(ErrorCode::kCancelled, "the request was cancelled");
+  SandboxPaths paths{ref.id.text(), options_.state_dir + "/stage", "", ref.uid_base};
+  CAISSON_CO_ASSIGN(launcher::LaunchPlan plan, BuildLaunchPlan(facts_, spec, paths, outer_filter_));
+  std::string dir = DirOf(ref.id);
+  if (::mkdir(dir.c_str(), 0700) != 0) {
+    // Made before: the same request again.
+    if (errno == EEXIST) co_return co_await Attach(std::move(ref), std::move(until));
+    co_return Fail(ErrnoError(errno, "make the directory " + dir));
+  }
+  plan.die_with_launcher = options_.mode == LauncherClient::Mode::kEphemeral;
+
+  Instance instance;
+  instance.boot_id = boot_id_;
+  for (const auto& cgroup : plan.cgroups) instance.cgroups.push_back(cgroup.path);
+  CAISSON_CO_TRY(ReplaceFile(dir + "/instance.json", ToJson(instance)));
+  std::string token = random_.Hex(kTokenBytes);
+  CAISSON_CO_TRY(ReplaceFile(dir + "/token", token));
+  CAISSON_CO_ASSIGN(UniqueFd listen, net::ListenUnixSocket(dir + "/guest.sock"));
+  CAISSON_CO_ASSIGN(UniqueFd token_file, MakeSealedMemFd("token", token));
+  CAISSON_CO_ASSIGN(UniqueFd config,
+                    MakeSealedMemFd("config", GuestConfig(spec, CommandUserOf(facts_, paths))));
+  CAISSON_CO_ASSIGN(UniqueFd filter, MakeSealedMemFd("filter", inner_filter_));
+
+  LauncherClient::CreateInput input{guest_program_.get(), listen.get(), token_file.get(),
+                                    config.get(), filter.get()};
+  CAISSON_CO_ASSIGN(LauncherClient::Created created, co_await launcher_->Create(plan, input));
+  instance.process = created.process;
+  std::string text = ToJson(instance);
+  CAISSON_CO_TRY(ReplaceFile(dir + "/instance.json", text));
+  Acquired acquired = Reach(ref.id, std::move(token), std::move(text));
+  for (const auto& [step, took] : created.steps) {
+    acquired.steps.push_back({std::string(launcher::NameOf(step)), took});
+  }
+  co_return acquired;
+}
+
+Task<Result<Acquired>> LocalBackend::Attach(InstanceRef ref, Until until) {
+  auto instance = ReadInstance(ref);
+  if (!instance) co_return Fail(instance.error());
+  // After a reboot nothing lives, and the pid may be somebody else's.
+  if (instance->boot_id != boot_id_ || instance->process.pid == 0) {
+    co_return Fail(ErrorCode::kSandboxLost, "the sandbox did not survive");
+  }
+  CAISSON_CO_TRY(co_await launcher_->Find(instance->process, until));
+  auto token = ReadWholeFile(DirOf(ref.id) + "/token", kMaxSmallFile);
+  if (!token)
+    co_return Fail(ErrorCode::kSandboxLost, "the sandbox's token is gone", token.error().message);
+  co_return Reach(ref.id, std::move(*token), ToJson(*instance));
+}
+
+Task<Result<void>> LocalBackend::Suspend(InstanceRef, Until) {
+  co_return Fail(ErrorCode::kNotSupported, "the local backend cannot suspend sandboxes yet");
+}
+Task<Result<void>> LocalBackend::Resume(InstanceRef, Until) {
+  co_return Fail(ErrorCode::kNotSupported, "the local backend cannot suspend sandboxes yet");
+}
+
+Task<Result<Termination>> LocalBackend::Terminate(InstanceRef ref, Until until) {
+  Termination termination;
+  auto instance = ReadInstance(ref);
+  if (!instance && instance.error().code != ErrorCode::kSandboxLost) {
+    co_return Fail(instance.error());
+  }
+  bool gone = true;
+  if (instance && instance->boot_id == boot_id_) {
+    CAISSON_CO_ASSIGN(gone,
+                      co_await launcher_->Terminate(instance->process, instance->cgroups, until));
+  }
+  // Mounts and network are namespaces of the first process: they end with the last process in them.
+  termination.instance_gone = gone;
+  termination.mounts_gone = gone;
+  termination.network_gone = gone;
+  if (!gone) {
+    termination.pending_reason = "a process or cgroup of the sandbox is still there";
+    co_return termination;
+  }
+  CAISSON_CO_TRY(co_await launcher_->RemoveTree("sandboxes/" + ref.id.text(), until));
+  termination.workspace_gone = true;
+  co_return termination;
+}
+
+Task<Result<std::vector<InstanceRef>>> LocalBackend::List(Until) {
+  std::vector<InstanceRef> refs;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(options_.state_dir + "/sandboxes", error)) {
+    auto id = SandboxId::Parse(entry.path().filename().string());
+    if (id) refs.push_back({std::move(*id), 0, 0, ""});
+  }
+  if (error)
+    co_return Fail(ErrorCode::kIo, "the list of sandboxes cannot be read", error.message());
+  co_return refs;
+}
+
+Task<Result<void>> LocalBackend::Stop(Until until) { return launcher_->Stop(std::move(until)); }
+
+}  // namespace caisson::sandbox::local

@@ -1,0 +1,147 @@
+// The server's side of the guest protocol (docs/guest-protocol.md): one sandbox's guest.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/task.h"
+#include "base/until.h"
+#include "guest/protocol.h"
+#include "http/client.h"
+#include "net/stream.h"
+
+namespace caisson::sandbox {
+
+// What GET /v1/hello says.
+struct GuestHello {
+  uint32_t protocol = 0;
+  std::string build;
+  std::string arch;
+  std::string work_dir;
+  std::vector<std::string> features;
+  bool pid1 = false;
+  bool uid_separation = false;
+};
+
+enum class OutputLimitAction : uint8_t { kDiscard, kKill };
+enum class DisconnectAction : uint8_t { kKill, kContinue };
+
+struct ExecRequest {
+  std::string id;                      // empty: the guest makes one
+  std::optional<std::string> command;  // shell text; else argv
+  std::vector<std::string> argv;
+  std::string cwd;  // empty: work_dir
+  std::map<std::string, std::string> env;
+  bool stdin_pipe = false;
+  std::optional<Millis> timeout;
+  std::optional<uint64_t> head_bytes;
+  uint64_t tail_bytes = 0;
+  OutputLimitAction on_output_limit = OutputLimitAction::kDiscard;
+  DisconnectAction on_disconnect = DisconnectAction::kContinue;
+};
+
+// How an exec ended; see the protocol's section 5.
+struct ExecExit {
+  std::optional<int> code;  // the program's own, never made up
+  std::string signal;       // "KILL"; empty when none
+  guest::ExitReason reason = guest::ExitReason::kLost;
+  Millis duration{};
+  Millis cpu{};
+  uint64_t max_rss_bytes = 0;
+  uint64_t stdout_bytes = 0;
+  uint64_t stderr_bytes = 0;
+  bool stdout_truncated = false;
+  bool stderr_truncated = false;
+  uint32_t still_running = 0;
+};
+
+class GuestClient;
+
+// Borrows a connection; gives it back when the answer was read to its end, closes it otherwise.
+class GuestConnection {
+ public:
+  GuestConnection(GuestClient& client, std::unique_ptr<http::ClientConnection> connection);
+  GuestConnection(GuestConnection&&) noexcept;
+  GuestConnection& operator=(GuestConnection&&) = delete;
+  ~GuestConnection();
+  http::ClientConnection& operator*() const { return *connection_; }
+  http::ClientConnection* operator->() const { return connection_.get(); }
+
+ private:
+  GuestClient* client_;
+  std::unique_ptr<http::ClientConnection> connection_;
+};
+
+// A running (or ended) exec's record stream. Outlived by its GuestClient.
+class ExecStream {
+ public:
+  struct Record {
+    guest::RecordType type{};
+    uint64_t offset = 0;
+    std::string payload;
+  };
+
+  explicit ExecStream(GuestConnection connection) : connection_(std::move(connection)) {}
+  // The exec's id and pid, once the started record was read.
+  const std::string& id() const { return id_; }
+  // The next record but keep-alives; nothing after the exit record. A stream that breaks before it
+  // is kConnectionLost: the outcome is not known, and never made up.
+  Task<Result<std::optional<Record>>> Next(Until until);
+  // Of an exit record's payload.
+  static Result<ExecExit> ParseExit(std::string_view payload);
+
+ private:
+  GuestConnection connection_;
+  std::string buffer_;
+  std::string id_;
+  bool ended_ = false;
+};
+
+// Belongs to one loop. Keeps idle connections for reuse. The sandbox may be gone at any time:
+// then calls fail with kConnectionLost or kUnavailable.
+class GuestClient {
+ public:
+  // `fence` goes with every mutating call.
+  GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence);
+  ~GuestClient();
+
+  // kProtocol when the versions do not fit.
+  Task<Result<GuestHello>> Hello(Until until);
+
+  // `until` bounds the start only; the stream has waits of its own.
+  Task<Result<ExecStream>> StartExec(ExecRequest request, Until until);
+  // Returns when all of `data` is in the pipe. kExecEnded when nobody reads any more.
+  Task<Result<void>> WriteStdin(std::string exec_id, std::string data, bool eof, Until until);
+  Task<Result<void>> Signal(std::string exec_id, std::string signal, bool tree, Until until);
+
+  // Any call of the protocol: `target` with its query; `body` JSON or bytes. An error answer
+  // becomes an Error with the guest's code and message. The connection is at the answer's body.
+  struct Answer {
+    http::ResponseHead head;
+    GuestConnection connection;
+  };
+  Task<Result<Answer>> Call(std::string method, std::string target, std::string content_type,
+                            std::string body, Until until);
+  // The same for an answer that is JSON: its text, at most kMaxJsonBytes.
+  Task<Result<std::string>> CallJson(std::string method, std::string target, std::string body,
+                                     Until until);
+
+ private:
+  friend class GuestConnection;
+  Task<Result<GuestConnection>> Borrow(Until until);
+  http::RequestHead Head(std::string method, std::string target, std::string content_type,
+                         Until until) const;
+
+  std::unique_ptr<net::Dialer> dialer_;
+  std::string token_;
+  uint64_t fence_;
+  std::vector<std::unique_ptr<http::ClientConnection>> idle_;
+};
+
+}  // namespace caisson::sandbox

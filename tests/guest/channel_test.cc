@@ -1,0 +1,133 @@
+// The channel: framing, authority, limits, and the states that the whole sandbox can be in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "guest_process.h"
+
+namespace caisson::guest {
+namespace {
+
+class GuestChannel : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    guest_ = GuestProcess::Start({}, reason);
+    if (!guest_) GTEST_SKIP() << reason;
+  }
+  HttpResponse Raw(std::string_view bytes) {
+    HttpStream stream(guest_->socket_path());
+    stream.Send(bytes);
+    return stream.ReadResponse();
+  }
+  std::unique_ptr<GuestProcess> guest_;
+};
+
+TEST_F(GuestChannel, TokensAndPaths) {
+  EXPECT_EQ(guest_->Call("GET", kPathHello, {}, {{"Authorization", "x"}}).status, 200);
+  EXPECT_EQ(guest_->Call("GET", kPathHealth, {}, {{"Authorization", "Bearer wrong"}}).Code(), "unauthenticated");
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, "{}", {{"Authorization", "Bearer token-of-the-tesT"}}).status, 401);
+  EXPECT_EQ(guest_->Call("GET", "/v1/nothing").Code(), "not_found");
+  EXPECT_EQ(guest_->Call("DELETE", kPathHealth).Code(), "method_not_allowed");
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, "{broken").Code(), "invalid_json");
+}
+
+TEST_F(GuestChannel, KeepAlive) {
+  HttpStream stream(guest_->socket_path());
+  for (int i = 0; i < 50; i++) {
+    stream.SendRequest("GET", kPathHealth);
+    EXPECT_EQ(stream.ReadResponse().status, 200);
+    stream.SendRequest("POST", kPathExecs, R"({"argv":["/bin/true"]})");
+    EXPECT_EQ(stream.ReadResponse().status, 200);
+    // Answered before its body was read; the stream goes on.
+    stream.SendRequest("POST", "/v1/nothing", std::string(1000, 'b'));
+    EXPECT_EQ(stream.ReadResponse().status, 404);
+  }
+}
+
+TEST_F(GuestChannel, SmugglingIsRefused) {
+  const std::string tail = "Authorization: Bearer token-of-the-test\r\n";
+  for (const std::string& head : {
+           std::string("Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"),
+           std::string("Content-Length: 2\r\nContent-Length: 2\r\n"),
+           std::string("Transfer-Encoding: gzip, chunked\r\n"), std::string("X: a\r\n b\r\n"),
+           std::string("X: a\rb\r\n"), std::string("Content-Length: +2\r\n"),
+           std::string("Content-Length : 2\r\n")}) {
+    HttpStream stream(guest_->socket_path());
+    stream.Send("POST /v1/execs HTTP/1.1\r\n" + head + tail + "\r\n{}");
+    auto answer = stream.ReadResponse();
+    EXPECT_EQ(answer.Code(), "malformed_request") << head;
+    EXPECT_TRUE(stream.AtEnd()) << head;
+  }
+  EXPECT_EQ(Raw("GET /v1/health HTTP/1.1\r\nX: " + std::string(17'000, 'x') + "\r\n\r\n").Code(), "header_too_large");
+  EXPECT_EQ(Raw("GET /v1/health HTTP/1.1\nX: y\n\n").Code(), "malformed_request");
+  EXPECT_EQ(Raw("POST /v1/execs HTTP/1.1\r\n" + tail + "Content-Length: 99999999\r\n\r\n").Code(), "body_too_large");
+  EXPECT_EQ(guest_->Health(), "ok");
+}
+
+TEST_F(GuestChannel, Fences) {
+  auto with = [&](const char* fence, std::string_view method = "POST") {
+    return guest_->Call(method, method == "GET" ? kPathHealth : kPathExecs, method == "GET" ? "" : R"({"argv":["true"]})", {{"Caisson-Fence", fence}});
+  };
+  EXPECT_EQ(with("5").status, 200);
+  EXPECT_EQ(with("4").Code(), "stale_owner");
+  EXPECT_EQ(with("5").status, 200);
+  EXPECT_EQ(with("18446744073709551615").status, 200);
+  EXPECT_EQ(with("5").Code(), "stale_owner");
+  EXPECT_EQ(with("x").Code(), "invalid_argument");
+  EXPECT_EQ(with("0", "GET").status, 200);
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "stale_owner");
+}
+
+TEST_F(GuestChannel, AtMost64Streams) {
+  std::vector<std::unique_ptr<HttpStream>> streams;
+  for (size_t i = 0; i < kMaxConnections; i++) {
+    streams.push_back(std::make_unique<HttpStream>(guest_->socket_path()));
+    streams.back()->SendRequest("GET", kPathHealth);
+    EXPECT_EQ(streams.back()->ReadResponse().status, 200);
+  }
+  EXPECT_EQ(HttpStream(guest_->socket_path()).ReadResponse().Code(), "overloaded");
+  streams.clear();
+  EXPECT_TRUE(WaitFor([&] { return guest_->Call("GET", kPathHealth).status == 200; }));
+}
+
+TEST_F(GuestChannel, SizesAndTimes) {
+  HttpStream stream(guest_->socket_path());
+  stream.SendRequest("GET", kPathHello);
+  stream.ReadResponse();
+  std::printf("RSS %lld KiB\n", static_cast<long long>(guest_->RssKiB()));
+  stream.SendRequest("POST", kPathExecs, R"({"argv":["/bin/true"]})");
+  stream.ReadResponse();
+  int64_t start = NowMs();
+  for (int i = 0; i < 200; i++) {
+    stream.SendRequest("POST", kPathExecs, R"({"argv":["/bin/true"]})");
+    stream.ReadResponse();
+  }
+  std::printf("exec /bin/true %.2f ms\n", static_cast<double>(NowMs() - start) / 200);
+}
+
+TEST_F(GuestChannel, ALateRemovalMakesTheSandboxUnclean) {
+  guest_->Shell("mkdir t; cd t; i=0; while [ $i -lt 30 ]; do mkdir d$i; (cd d$i; j=0; while [ $j -lt 400 ]; do : > f$j; j=$((j+1)); done); i=$((i+1)); done");
+  auto late = guest_->Call("POST", kPathFileRemove, R"({"path":"t","recursive":true})", {{"Caisson-Deadline-Ms", "1"}});
+  if (late.status == 200) GTEST_SKIP() << "removed in a millisecond";
+  EXPECT_EQ(late.Code(), "outcome_unknown");
+  EXPECT_NE(guest_->Health(), "ok");
+  EXPECT_EQ(guest_->Call("POST", kPathExecs, R"({"argv":["true"]})").Code(), "sandbox_unclean");
+  EXPECT_EQ(guest_->Call("GET", kPathHello).status, 200);
+}
+
+TEST(GuestUnprivileged, WorksAsTheUserItself) {
+  GuestProcess::Options options;
+  options.unprivileged = true;
+  std::string reason;
+  auto guest = GuestProcess::Start(options, reason);
+  if (!guest) GTEST_SKIP() << reason;
+  EXPECT_FALSE(guest->Call("GET", kPathHello).Json().at("uid_separation").as_bool());
+  EXPECT_EQ(guest->Shell("id -u; sleep 30 & (setsid sleep 31 &) ; sleep 32", 300).Reason(), "timeout");
+  EXPECT_EQ(guest->Call("PUT", "/v1/files/content?path=f", "x").status, 200);
+  EXPECT_EQ(guest->Call("GET", "/v1/files/content?path=%2Fetc%2Fshadow").Code(), "file_access_denied");
+  EXPECT_EQ(guest->Health(), "ok");
+}
+
+}  // namespace
+}  // namespace caisson::guest
