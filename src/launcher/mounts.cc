@@ -41,61 +41,6 @@ Attempt<void> SetAttributes(int mount, uint64_t set, bool recursive, const char*
   return {};
 }
 
-// The directory that holds the last component of `target`, made (0755) where it is missing.
-Attempt<UniqueFd> OpenParent(int root, const std::string& target, const char*& leaf) {
-  char path[4096];
-  size_t cut = target.rfind('/');
-  leaf = target.c_str() + (cut == std::string::npos ? 0 : cut + 1);
-  if (target.size() >= sizeof path) return Tried("open", target.c_str(), "", ENAMETOOLONG);
-  if (cut == std::string::npos) cut = 0;
-  memcpy(path, target.c_str(), cut);
-  path[cut] = '\0';
-  UniqueFd parent = OpenInRoot(root, path, O_PATH | O_DIRECTORY);
-  if (parent) return parent;
-  if (errno != ENOENT) return Tried("open", target.c_str());
-  parent = OpenInRoot(root, "", O_PATH | O_DIRECTORY);
-  for (size_t begin = 0; begin < cut;) {
-    size_t end = begin;
-    while (end < cut && path[end] != '/') end++;
-    path[end] = '\0';
-    UniqueFd next = OpenInRoot(root, path, O_PATH | O_DIRECTORY);
-    if (!next && errno == ENOENT) {
-      if (mkdirat(parent.get(), path + begin, 0755) < 0) return Tried("mkdir", path);
-      next = OpenInRoot(root, path, O_PATH | O_DIRECTORY);
-    }
-    if (!next) return Tried("open", path);
-    parent = std::move(next);
-    if (end < cut) path[end] = '/';
-    begin = end + 1;
-  }
-  return parent;
-}
-
-// What to mount on: `target` itself, made as a directory or an empty file when it is missing.
-Attempt<UniqueFd> OpenTarget(int root, const std::string& target, bool directory) {
-  UniqueFd found = OpenInRoot(root, target.c_str(), O_PATH);
-  if (found) return found;
-  if (errno != ENOENT) return Tried("open", target.c_str());
-  const char* leaf = "";
-  CAISSON_ASSIGN(UniqueFd parent, OpenParent(root, target, leaf));
-  if (directory) {
-    if (mkdirat(parent.get(), leaf, 0755) < 0) return Tried("mkdir", target.c_str());
-  } else if (mknodat(parent.get(), leaf, S_IFREG | 0644, 0) < 0) {
-    return Tried("create", target.c_str());
-  }
-  found = OpenInRoot(root, target.c_str(), O_PATH | O_NOFOLLOW);
-  if (!found) return Tried("open", target.c_str());
-  return found;
-}
-
-Attempt<void> Attach(int mount, int target, const char* name) {
-  constexpr unsigned kByDescriptor = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
-  if (syscall(SYS_move_mount, mount, "", target, "", kByDescriptor) < 0) {
-    return Tried("move_mount", name);
-  }
-  return {};
-}
-
 // A new file system, configured option by option.
 class NewFilesystem {
  public:
@@ -161,6 +106,66 @@ class Builder {
     return Attach(root_.get(), stage.get(), plan_.stage_dir.c_str());
   }
 
+  // The directory that holds the last component of `target`, made (0755) where it is missing. Many
+  // steps in a row have the same one: it is kept until something is mounted on a directory.
+  Attempt<int> Parent(const std::string& target, const char*& leaf) {
+    size_t cut = target.rfind('/');
+    leaf = target.c_str() + (cut == std::string::npos ? 0 : cut + 1);
+    if (cut == std::string::npos || cut == 0) return root_.get();
+    if (parent_ && cut == parent_length_ && memcmp(parent_path_, target.c_str(), cut) == 0) {
+      return parent_.get();
+    }
+    if (cut >= sizeof parent_path_) return Tried("open", target.c_str(), "", ENAMETOOLONG);
+    memcpy(parent_path_, target.c_str(), cut);
+    parent_path_[cut] = '\0';
+    parent_length_ = cut;
+    parent_ = OpenInRoot(root_.get(), parent_path_, O_PATH | O_DIRECTORY);
+    if (!parent_ && errno == ENOENT) CAISSON_TRY(MakeParent());
+    if (!parent_) return Tried("open", parent_path_);
+    return parent_.get();
+  }
+
+  // parent_path_, component by component.
+  Attempt<void> MakeParent() {
+    UniqueFd dir = OpenInRoot(root_.get(), "", O_PATH | O_DIRECTORY);
+    for (size_t begin = 0; begin < parent_length_;) {
+      size_t end = begin;
+      while (end < parent_length_ && parent_path_[end] != '/') end++;
+      parent_path_[end] = '\0';
+      if (mkdirat(dir.get(), parent_path_ + begin, 0755) < 0 && errno != EEXIST) {
+        return Tried("mkdir", parent_path_);
+      }
+      dir = OpenInRoot(root_.get(), parent_path_, O_PATH | O_DIRECTORY);
+      if (!dir) return Tried("open", parent_path_);
+      if (end < parent_length_) parent_path_[end] = '/';
+      begin = end + 1;
+    }
+    parent_ = std::move(dir);
+    return {};
+  }
+
+  // What to mount on: `target` itself, made as a directory or an empty file when it is missing.
+  Attempt<UniqueFd> Target(const std::string& target, bool directory) {
+    const char* leaf = "";
+    CAISSON_ASSIGN(int parent, Parent(target, leaf));
+    int made = directory ? mkdirat(parent, leaf, 0755) : mknodat(parent, leaf, S_IFREG | 0644, 0);
+    // What was there already may be a link, to be followed inside the root.
+    UniqueFd found = made == 0 ? UniqueFd(openat(parent, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC))
+                     : errno == EEXIST ? OpenInRoot(root_.get(), target.c_str(), O_PATH)
+                                       : UniqueFd();
+    if (!found) return Tried("mount point", target.c_str());
+    return found;
+  }
+
+  Attempt<void> Attach(int mount, int target, const char* name, bool directory = true) {
+    constexpr unsigned kByDescriptor = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    if (directory) parent_.reset();  // it may be hidden from now on
+    if (syscall(SYS_move_mount, mount, "", target, "", kByDescriptor) < 0) {
+      return Tried("move_mount", name);
+    }
+    return {};
+  }
+
   Attempt<void> Do(const MountStep& step) {
     switch (step.op) {
       case MountStep::Op::kBind:
@@ -218,13 +223,13 @@ class Builder {
     if (step.read_only) attributes |= MOUNT_ATTR_RDONLY;
     if (step.no_exec) attributes |= MOUNT_ATTR_NOEXEC;
     CAISSON_ASSIGN(UniqueFd tree, Clone(source.get(), attributes, directory, name));
-    CAISSON_ASSIGN(UniqueFd target, OpenTarget(root_.get(), step.target, directory));
-    return Attach(tree.get(), target.get(), step.target.c_str());
+    CAISSON_ASSIGN(UniqueFd target, Target(step.target, directory));
+    return Attach(tree.get(), target.get(), step.target.c_str(), directory);
   }
 
   Attempt<void> MountOn(const MountStep& step, NewFilesystem& filesystem, unsigned attributes) {
     CAISSON_ASSIGN(UniqueFd mount, filesystem.Mount(attributes));
-    CAISSON_ASSIGN(UniqueFd target, OpenTarget(root_.get(), step.target, true));
+    CAISSON_ASSIGN(UniqueFd target, Target(step.target, true));
     return Attach(mount.get(), target.get(), step.target.c_str());
   }
 
@@ -243,20 +248,20 @@ class Builder {
 
   Attempt<void> Directory(const MountStep& step) {
     const char* leaf = "";
-    CAISSON_ASSIGN(UniqueFd parent, OpenParent(root_.get(), step.target, leaf));
-    if (mkdirat(parent.get(), leaf, step.mode) < 0) {
+    CAISSON_ASSIGN(int parent, Parent(step.target, leaf));
+    if (mkdirat(parent, leaf, step.mode) < 0) {
       // One that is there already stays as it is.
       if (errno == EEXIST && OpenInRoot(root_.get(), step.target.c_str(), O_PATH | O_DIRECTORY))
         return {};
       return Tried("mkdir", step.target.c_str());
     }
-    return Own(parent.get(), leaf, step);
+    return Own(parent, leaf, step);
   }
 
   Attempt<void> Symlink(const MountStep& step) {
     const char* leaf = "";
-    CAISSON_ASSIGN(UniqueFd parent, OpenParent(root_.get(), step.target, leaf));
-    if (symlinkat(step.source.c_str(), parent.get(), leaf) < 0) {
+    CAISSON_ASSIGN(int parent, Parent(step.target, leaf));
+    if (symlinkat(step.source.c_str(), parent, leaf) < 0) {
       return Tried("symlink", step.target.c_str());
     }
     return {};
@@ -264,16 +269,16 @@ class Builder {
 
   Attempt<void> File(const MountStep& step) {
     const char* leaf = "";
-    CAISSON_ASSIGN(UniqueFd parent, OpenParent(root_.get(), step.target, leaf));
+    CAISSON_ASSIGN(int parent, Parent(step.target, leaf));
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    UniqueFd file(openat(parent.get(), leaf, kFlags, step.mode));
+    UniqueFd file(openat(parent, leaf, kFlags, step.mode));
     if (!file) return Tried("create", step.target.c_str());
     for (size_t done = 0; done < step.content.size();) {
       ssize_t wrote = write(file.get(), step.content.data() + done, step.content.size() - done);
       if (wrote < 0) return Tried("write", step.target.c_str());
       done += static_cast<size_t>(wrote);
     }
-    return Own(parent.get(), leaf, step);
+    return Own(parent, leaf, step);
   }
 
   Attempt<void> Mask(const MountStep& step) {
@@ -298,7 +303,7 @@ class Builder {
       return Tried("not the null device: /dev/null", "", "", ENODEV);
     }
     CAISSON_ASSIGN(UniqueFd empty, Clone(null_.get(), kEmpty, false, name));
-    return Attach(empty.get(), target.get(), name);
+    return Attach(empty.get(), target.get(), name, false);
   }
 
   Attempt<void> ReadOnly(const MountStep& step) {
@@ -325,7 +330,10 @@ class Builder {
 
   const LaunchPlan& plan_;
   UniqueFd root_;
-  UniqueFd null_;  // opened for the first mask
+  UniqueFd null_;    // opened for the first mask
+  UniqueFd parent_;  // of parent_path_
+  char parent_path_[4096];
+  size_t parent_length_ = 0;
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ int Server::TimeoutMs() const {
   }
   for (const auto& [key, ending] : endings_) {
     if (!ending->replied || closed_) next = std::min(next, ending->deadline_ms());
-    if (ending->next_try_ms() >= 0) next = std::min(next, ending->next_try_ms());
+    next = std::min(next, ending->next_try_ms());
   }
   if (next == INT64_MAX) return -1;
   return static_cast<int>(std::clamp<int64_t>(next - NowMs(), 0, 60'000));
@@ -225,7 +225,7 @@ void Server::AdvanceEnding(uint64_t key) {
   Ending& ending = *endings_.at(key);
   int64_t now = NowMs();
   bool gone = false;
-  if (ending.next_try_ms() >= 0 && ending.next_try_ms() <= now) gone = ending.Advance();
+  if (ending.next_try_ms() <= now) gone = ending.Advance();
   bool late = now >= ending.deadline_ms();
   if (!gone && !late) return;
   if (!ending.replied) {

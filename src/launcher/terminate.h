@@ -18,12 +18,12 @@ class Ending {
 
   // To be called when the pidfd is readable. Reaps it if it is a child of the launcher.
   void OnExit();
-  // Removes what can be removed. True: everything is gone.
+  // At next_try_ms(): removes what can be removed. True: everything is gone.
   bool Advance();
 
   int pidfd() const { return pidfd_.get(); }  // -1 once the process has ended
   int64_t deadline_ms() const { return deadline_ms_; }
-  // When Advance() is to be called next; -1: at the exit of the process.
+  // When Advance() is to be called next.
   int64_t next_try_ms() const { return next_try_ms_; }
   int last_error() const { return last_error_; }
   int exit_status() const { return exit_status_; }  // as Reap() says; 0 unknown
@@ -39,7 +39,7 @@ class Ending {
   UniqueFd pidfd_;
   std::vector<std::string> cgroups_;
   int64_t deadline_ms_;
-  int64_t next_try_ms_ = -1;
+  int64_t next_try_ms_ = 0;
   int64_t back_off_ms_ = 1;
   int last_error_ = 0;
   int exit_status_ = 0;

@@ -1,19 +1,17 @@
 #include "sandbox/seccomp_policy.h"
 
+#include <asm/unistd.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <map>
-#include <memory>
+#include <utility>
 #include <vector>
-
-#include "base/syscall.h"
-#include "base/unique_fd.h"
 
 namespace caisson::sandbox {
 namespace {
@@ -41,106 +39,119 @@ int NumberOf(std::string_view name) {
   return young == kYoung.end() ? -1 : young->second;
 }
 
-struct Release {
-  void operator()(void* context) const { seccomp_release(context); }
+using Code = std::vector<sock_filter>;
+
+sock_filter Return(uint32_t action) { return BPF_STMT(BPF_RET | BPF_K, action); }
+sock_filter Load(size_t offset) {
+  return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset));
+}
+
+constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
+constexpr uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
+
+// What a call that is allowed by its arguments runs: each rule in turn, then the permission.
+Code ConditionalCode(std::string_view name) {
+  Code code;
+  for (const ArgumentRule& rule : ArgumentTable()) {
+    if (rule.name != name) continue;
+    code.push_back(Load(offsetof(seccomp_data, args) + 8 * rule.argument));  // the low half
+    code.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, rule.mask));
+    size_t left = rule.values.size();
+    // A match jumps behind the instruction that follows the comparisons.
+    for (uint32_t value : rule.values) {
+      code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, static_cast<uint8_t>(left--), 0));
+    }
+    if (!rule.one_of) code.push_back(BPF_STMT(BPF_JMP | BPF_JA, 1));
+    code.push_back(Return(kRefuse));
+  }
+  code.push_back(Return(SECCOMP_RET_ALLOW));
+  return code;
+}
+
+// All numbers from `from` to the next range's run the same code.
+struct Range {
+  uint32_t from;
+  Code code;
 };
 
-class Compiler {
- public:
-  explicit Compiler(FilterKind kind) : kind_(kind) {}
+bool Same(const Code& a, const Code& b) {
+  return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(sock_filter)) == 0;
+}
 
-  Result<std::string> Compile() {
-    context_.reset(seccomp_init(SCMP_ACT_ERRNO(ENOSYS)));
-    if (context_ == nullptr) return Fail(ErrorCode::kHostUnsupported, "libseccomp does not start");
-    // x32 is told from x86-64 by a bit of the number; libseccomp takes it for a foreign one too.
-    Check(seccomp_attr_set(context_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS), "arch");
-    Check(seccomp_attr_set(context_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2), "optimize");
-    for (const SyscallGroup& group : SyscallTable()) AddGroup(group);
-    if (!error_.empty()) return Fail(ErrorCode::kInternal, "making the system-call filter", error_);
-    CAISSON_ASSIGN(std::string body, Export());
-    return Prelude() + body;
-  }
-
- private:
-  void Check(int result, std::string_view what) {
-    if (result < 0 && error_.empty()) error_ = std::string(what) + ": " + ErrnoName(-result);
-  }
-
-  void Add(uint32_t action, std::string_view name) {
-    int number = NumberOf(name);
-    if (number < 0) return;  // not on this architecture
-    Check(seccomp_rule_add_array(context_.get(), action, number, 0, nullptr), name);
-  }
-
-  void AddGroup(const SyscallGroup& group) {
+std::vector<Range> RangesOf(FilterKind kind) {
+  std::map<uint32_t, Code> calls;
+  for (const SyscallGroup& group : SyscallTable()) {
     for (std::string_view name : group.names) {
+      int number = NumberOf(name);
+      if (number < 0) continue;  // not on this architecture
+      Code& code = calls[static_cast<uint32_t>(number)];
       switch (group.rule) {
         case SyscallRule::kAllow:
-        case SyscallRule::kConditional:  // Prelude() has refused what is to be refused
-          Add(SCMP_ACT_ALLOW, name);
+          code = {Return(SECCOMP_RET_ALLOW)};
           break;
         case SyscallRule::kAllowOuter:
-          if (kind_ == FilterKind::kOuter) Add(SCMP_ACT_ALLOW, name);
+          code = {Return(kind == FilterKind::kOuter ? SECCOMP_RET_ALLOW : kUnknown)};
           break;
         case SyscallRule::kDeny:
-          Add(SCMP_ACT_ERRNO(EPERM), name);
+          code = {Return(kRefuse)};
+          break;
+        case SyscallRule::kConditional:
+          code = ConditionalCode(name);
           break;
       }
     }
   }
-
-  // The argument rules, in front of libseccomp's program: it compares 64 bits where the kernel
-  // looks at 32, so that "any but TIOCSTI" could be passed by setting a high bit.
-  static std::string Prelude() {
-    std::vector<sock_filter> body;
-    for (const ArgumentRule& rule : ArgumentTable()) {
-      int number = NumberOf(rule.name);
-      if (number < 0) continue;
-      std::vector<sock_filter> block;
-      auto offset = offsetof(seccomp_data, args) + 8 * rule.argument;  // the low half
-      block.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)));
-      block.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, rule.mask));
-      size_t left = rule.values.size();
-      // A match jumps behind the instruction that follows the comparisons.
-      for (uint32_t value : rule.values) {
-        block.push_back(
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, static_cast<uint8_t>(left--), 0));
-      }
-      constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
-      if (!rule.one_of) block.push_back(BPF_STMT(BPF_JMP | BPF_JA, 1));
-      block.push_back(BPF_STMT(BPF_RET | BPF_K, kRefuse));
-      // Of another call: over this block.
-      body.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
-      body.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0,
-                              static_cast<uint8_t>(block.size())));
-      body.insert(body.end(), block.begin(), block.end());
-    }
-    // A foreign architecture has other numbers; libseccomp's part deals with it.
-    std::vector<sock_filter> code{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0),
-                                  BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(body.size()))};
-    code.insert(code.end(), body.begin(), body.end());
-    return std::string(reinterpret_cast<const char*>(code.data()),
-                       code.size() * sizeof(sock_filter));
+  std::vector<Range> ranges;
+  auto add = [&](uint32_t from, Code code) {
+    if (ranges.empty() || !Same(ranges.back().code, code))
+      ranges.push_back({from, std::move(code)});
+  };
+  uint32_t next = 0;
+  for (auto& [number, code] : calls) {
+    if (number != next) add(next, {Return(kUnknown)});
+    add(number, std::move(code));
+    next = number + 1;
   }
+  add(next, {Return(kUnknown)});
+#if defined(__x86_64__)
+  add(__X32_SYSCALL_BIT, {Return(SECCOMP_RET_KILL_PROCESS)});
+  add(~0u, {Return(kUnknown)});  // -1: a call that a tracer took away
+#endif
+  return ranges;
+}
 
-  Result<std::string> Export() {
-    UniqueFd file(memfd_create("caisson-filter", MFD_CLOEXEC));
-    if (!file) return Fail(ErrnoError(errno, "memfd_create"));
-    if (int result = seccomp_export_bpf(context_.get(), file.get()); result < 0) {
-      return Fail(ErrnoError(-result, "export the system-call filter"));
-    }
-    if (lseek(file.get(), 0, SEEK_SET) < 0) return Fail(ErrnoError(errno, "lseek"));
-    return ReadAll(file.get(), BPF_MAXINSNS * sizeof(sock_filter));
+// A binary search over the ranges; the number is loaded.
+Code Tree(std::span<const Range> ranges) {
+  if (ranges.size() == 1) return ranges[0].code;
+  size_t middle = ranges.size() / 2;
+  Code below = Tree(ranges.first(middle));
+  Code above = Tree(ranges.subspan(middle));
+  Code code;
+  uint32_t bound = ranges[middle].from;
+  if (below.size() <= 255) {
+    code.push_back(
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, bound, static_cast<uint8_t>(below.size()), 0));
+  } else {
+    code.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, bound, 0, 1));
+    code.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<uint32_t>(below.size())));
   }
-
-  FilterKind kind_;
-  std::unique_ptr<void, Release> context_;
-  std::string error_;
-};
+  code.insert(code.end(), below.begin(), below.end());
+  code.insert(code.end(), above.begin(), above.end());
+  return code;
+}
 
 }  // namespace
 
-Result<std::string> CompileFilter(FilterKind kind) { return Compiler(kind).Compile(); }
+Result<std::string> CompileFilter(FilterKind kind) {
+  Code code{Load(offsetof(seccomp_data, arch)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAuditArch, 1, 0), Return(SECCOMP_RET_KILL_PROCESS),
+            Load(offsetof(seccomp_data, nr))};
+  Code tree = Tree(RangesOf(kind));
+  code.insert(code.end(), tree.begin(), tree.end());
+  if (code.size() > BPF_MAXINSNS) {
+    return Fail(ErrorCode::kInternal, "the system-call filter is too long for the kernel");
+  }
+  return std::string(reinterpret_cast<const char*>(code.data()), code.size() * sizeof(sock_filter));
+}
 
 }  // namespace caisson::sandbox

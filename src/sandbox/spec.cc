@@ -211,7 +211,10 @@ Result<void> ValidateSpec(const SandboxSpec& spec) {
   }
   // None may contain another: the inner one would be hidden, or its limit counted twice.
   std::vector<std::pair<std::string, std::string_view>> writable{
-      {"work_dir", spec.work_dir}, {"home_dir", spec.home_dir}, {"the built-in /tmp", "/tmp"}};
+      {"work_dir", spec.work_dir},
+      {"home_dir", spec.home_dir},
+      {"the built-in /tmp", "/tmp"},
+      {"the built-in /var/tmp", "/var/tmp"}};
   for (size_t i = 0; i < spec.writable_paths.size(); i++) {
     std::string field = "writable_paths[" + std::to_string(i) + "]";
     CAISSON_TRY(CheckWritable(field, spec.writable_paths[i]));

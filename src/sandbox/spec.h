@@ -84,7 +84,7 @@ struct SandboxSpec {
   std::string work_dir = "/workspace";  // absolute
   std::string home_dir = "/home/user";
   WorkspaceMode workspace = WorkspaceMode::kEphemeral;
-  std::vector<std::string> writable_paths;  // besides work_dir, home_dir and /tmp; absolute
+  std::vector<std::string> writable_paths;  // besides work_dir, home_dir, /tmp and /var/tmp
   NetworkMode network = NetworkMode::kClosed;
   Resources resources;
   Lifetimes lifetimes;

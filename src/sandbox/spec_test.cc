@@ -86,6 +86,8 @@ TEST(SpecTest, BadFieldsAreNamed) {
       {"home_dir", [](SandboxSpec& s) { s.home_dir = s.work_dir; }},
       {"home_dir", [](SandboxSpec& s) { s.home_dir = s.work_dir + "/home"; }},
       {"the built-in /tmp", [](SandboxSpec& s) { s.work_dir = "/tmp/w"; }},
+      {"the built-in /var/tmp", [](SandboxSpec& s) { s.writable_paths = {"/var/tmp"}; }},
+      {"the built-in /var/tmp", [](SandboxSpec& s) { s.writable_paths = {"/var"}; }},
       {"writable_paths[1]", [](SandboxSpec& s) { s.writable_paths = {"/a", "/a/b"}; }},
       {"writable_paths[0]", [](SandboxSpec& s) { s.writable_paths = {"/dev/x"}; }},
       {"writable_paths", [](SandboxSpec& s) { s.writable_paths.assign(33, "/a"); }},

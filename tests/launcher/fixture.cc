@@ -112,8 +112,10 @@ Box LauncherTest::Prepare(const sandbox::SandboxSpec& spec, const std::string& w
 
 uint32_t LauncherTest::SendCreate(Client& client, Box& box, const std::string& config) {
   UniqueFd plan = MakeSealedMemFd("plan", EncodePlan(box.plan)).value();
-  UniqueFd guest =
-      OpenFile(std::string(getenv("CAISSON_BIN_DIR")) + "/probe-guest", O_RDONLY).value();
+  std::string program = guest_program_.empty()
+                            ? std::string(getenv("CAISSON_BIN_DIR")) + "/probe-guest"
+                            : guest_program_;
+  UniqueFd guest = OpenFile(program, O_RDONLY).value();
   UniqueFd token = MakeSealedMemFd("token", "token").value();
   UniqueFd configuration = MakeSealedMemFd("config", config).value();
   UniqueFd filter = MakeSealedMemFd("filter", inner_filter_).value();

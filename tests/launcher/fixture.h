@@ -18,6 +18,11 @@
 
 namespace caisson::launcher::testing {
 
+// Start-up configuration of the real guest; the probe guest takes words.
+inline constexpr const char* kRealGuestConfig =
+    R"({"user": {"uid": 1000, "gid": 1000, "name": "user", "home": "/home/user", "shell": "/bin/sh"},
+        "work_dir": "/workspace", "env": {}})";
+
 // What a command in the sandbox gave back.
 struct Output {
   int code = -1;
@@ -65,6 +70,7 @@ class LauncherTest : public ::testing::Test {
 
   std::string state_dir_;
   sandbox::local::HostFacts facts_;
+  std::string guest_program_;  // empty: the probe guest
   std::string outer_filter_;
   std::string inner_filter_;
   std::set<std::string> before_;

@@ -86,6 +86,9 @@ TEST_F(IsolationTest, NoNamespaceCanBeMade) {  // 5
   EXPECT_EQ(Py("call(56,0x10000000|17,0,0,0,0)"), "EPERM\n");
   EXPECT_EQ(Py("f=os.open('/proc/self/ns/net',0); call(308,f,0)"), "EPERM\n");
   EXPECT_THAT(box_.Guest("unshare -Ur true").text, HasSubstr("not permitted"));
+  // The guest may use clone3, but its user namespace allows none below it.
+  Py("a=(ctypes.c_ulonglong*11)(); a[0]=0x10000000; a[4]=17; call(435,a,88)");
+  EXPECT_EQ(box_.Guest("/usr/bin/python3 /tmp/p.py").text, "ENOSPC\n");
 }
 
 TEST_F(IsolationTest, NothingCanBeMounted) {  // 6
@@ -192,6 +195,8 @@ TEST_F(IsolationTest, HostIsNotVisibleInProc) {  // 18, 20
   }
   EXPECT_EQ(Sh("cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"), "lo\n");
   EXPECT_THAT(Sh("cat /proc/1/environ"), HasSubstr("Permission denied"));
+  EXPECT_NE(box_.Sh("echo x > /proc/1/exe").code, 0);  // 2
+  EXPECT_NE(box_.Guest("echo x > /proc/1/exe").code, 0);
   EXPECT_THAT(Sh("ls -l /proc/1/fd /proc/1/exe /proc/1/root /proc/1/cwd"),
               HasSubstr("Permission denied"));
   EXPECT_THAT(Sh("env; cat /proc/self/environ | tr '\\0' '\\n'"), Not(HasSubstr("CAISSON")));

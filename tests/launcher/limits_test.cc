@@ -1,4 +1,7 @@
 // Limits bite, and the sandbox and its neighbours survive that. Checks 49, 50, 51, 55, 56.
+#include <unistd.h>
+
+#include "base/syscall.h"
 #include "fixture.h"
 
 namespace caisson::launcher::testing {
@@ -30,6 +33,33 @@ TEST_F(LauncherTest, RunawayForksEndWithTheSandbox) {
   box.Sh(
       "printf 'trap \"\" TERM HUP INT\\nwhile :; do setsid sh /tmp/b & done\\n' > /tmp/b; "
       "setsid sh /tmp/b >/dev/null 2>&1 & sleep 0.2");
+  Answer answer = Terminate(client, box);
+  EXPECT_TRUE(answer.ok()) << answer.ToString();
+  ExpectCensusAsBefore();
+}
+
+TEST_F(LauncherTest, FrozenSandboxEnds) {  // 57
+  Client client(state_dir_, "--ephemeral");
+  Box box = Start(client);
+  EXPECT_EQ(box.Sh("setsid sleep 1000 >/dev/null 2>&1 & echo started").text, "started\n");
+  for (const CgroupDir& dir : box.plan.cgroups) {
+    if (dir.delegate) EXPECT_TRUE(WriteControlFile(dir.path + "/cgroup.freeze", "1").has_value());
+  }
+  Answer answer = Terminate(client, box);
+  EXPECT_TRUE(answer.ok()) << answer.ToString();
+  ExpectCensusAsBefore();
+}
+
+TEST_F(LauncherTest, SandboxFrozenByTheV1FreezerEnds) {
+  std::string freezer = "/sys/fs/cgroup/freezer";
+  if (access((freezer + "/cgroup.procs").c_str(), W_OK) != 0) GTEST_SKIP() << "no v1 freezer";
+  facts_.cgroups.v1_freezer = freezer;
+  before_ = Census();
+  Client client(state_dir_, "--ephemeral");
+  Box box = Start(client);
+  EXPECT_EQ(box.Sh("setsid sleep 1000 >/dev/null 2>&1 & echo started").text, "started\n");
+  std::string cmd = freezer + "/caisson-" + box.id + "/cmd";
+  ASSERT_TRUE(WriteControlFile(cmd + "/freezer.state", "FROZEN").has_value());
   Answer answer = Terminate(client, box);
   EXPECT_TRUE(answer.ok()) << answer.ToString();
   ExpectCensusAsBefore();

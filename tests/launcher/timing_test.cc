@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "fixture.h"
@@ -38,6 +39,7 @@ void Report(const char* title, const std::vector<Reply>& replies) {
 }
 
 TEST_F(LauncherTest, TimingOfCreation) {
+  guest_program_ = std::string(getenv("CAISSON_BIN_DIR")) + "/caisson-guest";
   Client client(state_dir_, "--keep");
   for (bool cgroups : {true, false}) {
     std::vector<Reply> replies;
@@ -46,7 +48,7 @@ TEST_F(LauncherTest, TimingOfCreation) {
       Box box = Prepare(Spec());
       next_box_ = 0;  // one after the other: the same ids again
       if (!cgroups) box.plan.cgroups.clear();
-      ASSERT_TRUE(Create(client, box).ok());
+      ASSERT_TRUE(Create(client, box, kRealGuestConfig).ok());
       if (i >= 10) replies.push_back(box.reply);
       timespec begin{}, end{};
       clock_gettime(CLOCK_MONOTONIC, &begin);

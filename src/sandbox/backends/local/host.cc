@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <initializer_list>
 #include <sstream>
 
 #include "base/syscall.h"
@@ -144,33 +145,30 @@ Ability ProbeSeccomp() {
   return {false, "the kernel has no seccomp filters: " + ErrnoName(errno)};
 }
 
-HostLayout ProbeLayout() {
-  namespace fs = std::filesystem;
-  HostLayout layout;
-  std::error_code ignored;
-  for (const char* name : {"bin", "sbin", "lib", "lib32", "lib64", "libx32"}) {
-    fs::path path = fs::path("/") / name;
-    if (fs::is_symlink(path, ignored)) {
-      layout.top.push_back({name, fs::read_symlink(path, ignored).string()});
-    } else if (fs::is_directory(path, ignored)) {
-      layout.top.push_back({name, ""});
+std::vector<HostLayout::Entry> Present(const std::filesystem::path& dir,
+                                       std::initializer_list<const char*> names) {
+  std::vector<HostLayout::Entry> present;
+  std::error_code error;
+  for (const char* name : names) {
+    std::filesystem::file_status status = std::filesystem::symlink_status(dir / name, error);
+    if (!std::filesystem::exists(status)) continue;
+    std::string link;
+    if (std::filesystem::is_symlink(status)) {
+      link = std::filesystem::read_symlink(dir / name, error).string();
+      if (link.empty()) continue;
     }
+    present.push_back({name, link});
   }
+  return present;
+}
+
+HostLayout ProbeLayout() {
   // The dynamic linker's, what the links in /usr/bin go through, and public certificates. Private
   // keys lie beside the last ones, so only these directories.
-  for (const char* name :
-       {"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ca-certificates",
-        "ca-certificates.conf", "pki/tls/certs", "pki/ca-trust/extracted"}) {
-    fs::path path = fs::path("/etc") / name;
-    if (!fs::is_symlink(path, ignored) && fs::exists(path, ignored)) layout.etc.push_back(name);
-  }
-  if (fs::is_symlink("/etc/localtime", ignored)) {
-    layout.localtime = fs::read_symlink("/etc/localtime", ignored).string();
-    if (!layout.localtime.starts_with("/usr/") && !layout.localtime.starts_with("../usr/")) {
-      layout.localtime.clear();
-    }
-  }
-  return layout;
+  return {Present("/", {"bin", "sbin", "lib", "lib32", "lib64", "libx32"}),
+          Present("/etc", {"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs",
+                           "ca-certificates", "ca-certificates.conf", "pki/tls/certs",
+                           "pki/ca-trust/extracted", "localtime"})};
 }
 
 }  // namespace

@@ -56,11 +56,10 @@ struct CgroupFacts {
 struct HostLayout {
   struct Entry {
     std::string name;
-    std::string link;  // text of a symbolic link; empty: a directory
+    std::string link;  // text of a symbolic link; empty: a file or directory
   };
-  std::vector<Entry> top;        // of bin, sbin, lib, lib32, lib64, libx32
-  std::vector<std::string> etc;  // present ones of the few files that are passed on
-  std::string localtime;         // link text of /etc/localtime; empty: none
+  std::vector<Entry> top;  // of bin, sbin, lib, lib32, lib64, libx32 those that are there
+  std::vector<Entry> etc;  // of the few files of /etc that are passed on
 };
 
 struct IdRange {

@@ -216,20 +216,20 @@ class PlanBuilder {
 
   void HostRoot() {
     Bind("usr", "/usr");
-    for (const HostLayout::Entry& entry : facts_.layout.top) {
-      if (entry.link.empty()) {
-        Bind(entry.name, "/" + entry.name);
-      } else {
-        plan_.mounts.push_back(Step(Op::kSymlink, entry.name, entry.link));
-      }
-    }
-    for (const std::string& name : facts_.layout.etc) Bind("etc/" + name, "/etc/" + name);
-    if (!facts_.layout.localtime.empty()) {
-      plan_.mounts.push_back(Step(Op::kSymlink, "etc/localtime", facts_.layout.localtime));
-    }
+    for (const HostLayout::Entry& entry : facts_.layout.top) Show(entry.name, entry);
+    for (const HostLayout::Entry& entry : facts_.layout.etc) Show("etc/" + entry.name, entry);
     File("etc/nsswitch.conf",
          "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
          "services: files\nprotocols: files\n");
+  }
+
+  // A link is made anew, and so leads nowhere but to what the sandbox has.
+  void Show(const std::string& path, const HostLayout::Entry& entry) {
+    if (entry.link.empty()) {
+      Bind(path, "/" + path);
+    } else {
+      plan_.mounts.push_back(Step(Op::kSymlink, path, entry.link));
+    }
   }
 
   // The users of the image stay; the sandbox's own come first and win.
@@ -331,7 +331,7 @@ class PlanBuilder {
       }
     }
     place("tmp", 01777, false);
-    if (std::ranges::count(spec_.writable_paths, "/var/tmp") == 0) place("var/tmp", 01777, false);
+    place("var/tmp", 01777, false);
     place("dev/shm", 01777, true);
     plan_.mounts.push_back(Step(Op::kMask, kDisk));
     plan_.mounts.push_back(Step(Op::kReadOnly, "dev"));

@@ -37,8 +37,8 @@ HostFacts FullHost() {
   facts.cgroups.v2_memory = facts.cgroups.v2_cpu = facts.cgroups.v2_pids = true;
   facts.cgroups.memory = facts.cgroups.cpu = facts.cgroups.pids = facts.cgroups.tree = kYes;
   facts.layout.top = {{"bin", "usr/bin"}, {"lib64", ""}};
-  facts.layout.etc = {"ld.so.cache", "ssl/certs"};
-  facts.layout.localtime = "/usr/share/zoneinfo/UTC";
+  facts.layout.etc = {
+      {"ld.so.cache", ""}, {"ssl/certs", ""}, {"localtime", "/usr/share/zoneinfo/UTC"}};
   return facts;
 }
 
@@ -181,6 +181,7 @@ TEST(PlanBuilderTest, MinimalRoot) {
   EXPECT_EQ(Find(plan, "bin", Op::kSymlink)->source, "usr/bin");
   EXPECT_TRUE(Find(plan, "lib64", Op::kBind)->read_only);
   EXPECT_TRUE(Find(plan, "etc/ssl/certs", Op::kBind)->read_only);
+  EXPECT_EQ(Find(plan, "etc/localtime", Op::kSymlink)->source, "/usr/share/zoneinfo/UTC");
   EXPECT_THAT(Find(plan, "etc/passwd", Op::kFile)->content,
               HasSubstr("user:x:1000:1000:user:/home/user:"));
   EXPECT_EQ(Find(plan, "etc/resolv.conf", Op::kFile)->content, "");
@@ -202,7 +203,7 @@ TEST(PlanBuilderTest, MinimalRoot) {
 
 TEST(PlanBuilderTest, WritablePathsShareOneTmpfs) {
   SandboxSpec spec = Default();
-  spec.writable_paths = {"/data", "/var/tmp"};
+  spec.writable_paths = {"/data"};
   spec.resources.disk_bytes = 8 << 20;
   LaunchPlan plan = Build(FullHost(), spec);
   const MountStep* disk = nullptr;
