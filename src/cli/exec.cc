@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "base/syscall.h"
@@ -126,25 +128,55 @@ class UidBlock {
   uint32_t base_ = 0;
 };
 
-// Made at the start, gone at the end.
+// Made at the start, gone at the end; what a killed `caisson exec` left is removed by the next one.
+// The owner holds a lock on it while it lives.
 class TemporaryDirectory {
  public:
   static Result<std::unique_ptr<TemporaryDirectory>> Make() {
-    std::string pattern = "/tmp/caisson-XXXXXX";
-    if (::mkdtemp(pattern.data()) == nullptr)
+    RemoveAbandoned();
+    std::string path = std::string(kParent) + "/" + kPrefix + "XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr) {
       return Fail(ErrnoError(errno, "make a directory in /tmp"));
-    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(std::move(pattern)));
+    }
+    CAISSON_ASSIGN(UniqueFd lock, OpenFile(path, O_RDONLY | O_DIRECTORY));
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return Fail(ErrnoError(errno, "lock " + path));
+    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, std::move(lock)));
   }
   ~TemporaryDirectory() {
-    for (const char* inner : {"/sandboxes", "/stage", ""}) ::rmdir((path_ + inner).c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   const std::string& path() const { return path_; }
 
  private:
-  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  static constexpr const char* kParent = "/tmp";
+  static constexpr const char* kPrefix = "caisson-exec-";
+  TemporaryDirectory(std::string path, UniqueFd lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  static void RemoveAbandoned() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(kParent, error)) {
+      if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+      auto dir = OpenFile(entry.path(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+      struct stat info{};
+      // /tmp is everybody's: only what is our own is touched.
+      if (!dir || ::fstat(dir->get(), &info) != 0 || info.st_uid != ::geteuid()) continue;
+      if (::flock(dir->get(), LOCK_EX | LOCK_NB) != 0) continue;
+      // A fresh one is not locked yet for a moment.
+      if (std::chrono::system_clock::now().time_since_epoch() -
+              std::chrono::seconds(info.st_mtime) <
+          std::chrono::seconds(2)) {
+        continue;
+      }
+      std::filesystem::remove_all(entry.path(), error);
+    }
+  }
+
   std::string path_;
+  UniqueFd lock_;
 };
 
 // Standard input or output, which may be a terminal, a pipe that others share, or a file.

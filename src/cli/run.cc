@@ -93,9 +93,9 @@ class Runner {
 
   Task<Result<int>> Run() {
     if (options_.agent.empty()) CAISSON_CO_TRY(co_await DefineAgent());
-    CAISSON_CO_ASSIGN(
-        json::object session,
-        co_await api_.Call("POST", "/v1/sessions", json::Serialize(json::object{{"agent", options_.agent}})));
+    CAISSON_CO_ASSIGN(json::object session,
+                      co_await api_.Call("POST", "/v1/sessions",
+                                         json::Serialize(json::object{{"agent", options_.agent}})));
     session_ = json::ObjectReader(session).String("id").value_or("");
     Note(fmt::format("[session {}; agent {}]", session_, options_.agent));
     if (!options_.files.empty()) {
@@ -142,9 +142,9 @@ class Runner {
 
   Task<Result<void>> OpenSandbox() {
     if (!sandbox_.empty()) co_return Result<void>();
-    CAISSON_CO_ASSIGN(
-        json::object sandbox,
-        co_await api_.Call("POST", "/v1/sandboxes", json::Serialize(json::object{{"session_id", session_}})));
+    CAISSON_CO_ASSIGN(json::object sandbox,
+                      co_await api_.Call("POST", "/v1/sandboxes",
+                                         json::Serialize(json::object{{"session_id", session_}})));
     sandbox_ = json::ObjectReader(sandbox).String("id").value_or("");
     co_return Result<void>();
   }

@@ -1,9 +1,12 @@
 #include "host_census.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <sstream>
 
 #include "base/syscall.h"
+#include "program.h"
 
 namespace caisson::program_test {
 namespace {
@@ -24,6 +27,16 @@ void AddCgroups(const fs::path& dir, int depth, std::set<std::string>& found) {
 
 }  // namespace
 
+std::set<std::string> LeftBehind(const std::set<std::string>& before) {
+  std::set<std::string> left;
+  (void)Eventually([&] {
+    left.clear();
+    std::ranges::set_difference(HostCensus(), before, std::inserter(left, left.end()));
+    return left.empty();
+  });
+  return left;
+}
+
 std::set<std::string> HostCensus() {
   std::set<std::string> found;
   std::istringstream mounts(ReadWholeFile("/proc/self/mountinfo").value_or(""));
@@ -34,14 +47,15 @@ std::set<std::string> HostCensus() {
     std::string pid = at->path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     std::string name = ReadWholeFile(at->path().string() + "/comm").value_or("");
+    std::string status = ReadWholeFile(at->path().string() + "/stat").value_or("");
+    if (status.find(") Z ") != std::string::npos) continue;
     // The first process of a sandbox is a memfd, whose name the kernel cuts to 15 bytes.
     if (name.starts_with("caisson-") || name == "3\n" || name == "4\n")
       found.insert("process " + pid + " " + name);
   }
   for (fs::directory_iterator at("/tmp", error), end; !error && at != end; at.increment(error)) {
     std::string name = at->path().filename();
-    if (name.starts_with("caisson-") && !name.starts_with("caisson-test-"))
-      found.insert("file " + name);
+    if (name.starts_with("caisson-exec-")) found.insert("file " + name);
   }
   return found;
 }

@@ -40,8 +40,8 @@ std::string ProgramPath() {
   return std::string(dir == nullptr ? "build/debug/bin" : dir) + "/caisson";
 }
 
-Finished Run(std::vector<std::string> arguments, std::string input,
-             std::vector<std::string> environment) {
+Finished RunCaisson(std::vector<std::string> arguments, std::string input,
+                    std::vector<std::string> environment) {
   auto output = RunCommand(SpecOf(std::move(arguments), std::move(environment)), input, 64 << 20,
                            system_clock, Soon());
   if (!output) {
@@ -105,8 +105,8 @@ Server::Server() {
 }
 
 Server::~Server() {
-  // A test that failed half-way may have left sandboxes: a server that ends them cleans up.
-  if (service_ && service_->running()) service_->Stop(SIGKILL);
+  if (service_ && service_->running()) service_->Stop(SIGTERM);
+  // Sandboxes outlive a server; one that ends them cleans up after the test.
   Start({}, {"--ephemeral"});
   EXPECT_EQ(service_->Stop(SIGTERM), 0) << service_->error_output();
   std::error_code ignored;

@@ -19,8 +19,8 @@ struct Finished {
   std::string err;
 };
 // Runs to the end, with a generous deadline.
-Finished Run(std::vector<std::string> arguments, std::string input = "",
-             std::vector<std::string> environment = {});
+Finished RunCaisson(std::vector<std::string> arguments, std::string input = "",
+                    std::vector<std::string> environment = {});
 
 // A long-running sub-command; ready when it has printed its first line. SIGKILL when dropped.
 class Service {

@@ -26,7 +26,7 @@ class ServerTest : public ::testing::Test {
   void TearDown() override {
     if (IsSkipped()) return;
     server_.reset();
-    EXPECT_EQ(HostCensus(), before_) << "something was left behind";
+    EXPECT_EQ(LeftBehind(before_), std::set<std::string>());
   }
   std::string MakeSandbox() {
     Server::Answer made = server_->Call("POST", "/v1/sandboxes", "{}");
@@ -131,8 +131,8 @@ TEST_F(ServerTest, AnAgentDoesTheDemoTask) {
                            "Package: removed\nStatus: deinstall ok config-files\nInstalled-Size: "
                            "9999\nDescription: gone\n\n";
   std::string report = server_->data_dir() + "/report.md";
-  Finished run = Run({"run", "which ten?", "--base-url", model.first_line(), "--file", status,
-                      "--get", "report.md=" + report, "--server", server_->url()});
+  Finished run = RunCaisson({"run", "which ten?", "--base-url", model.first_line(), "--file",
+                             status, "--get", "report.md=" + report, "--server", server_->url()});
   EXPECT_EQ(run.code, 0) << run.out << run.err;
   EXPECT_NE(run.out.find("I am a script"), std::string::npos);
   EXPECT_NE(run.out.find("-> execute"), std::string::npos);
@@ -143,12 +143,13 @@ TEST_F(ServerTest, AnAgentDoesTheDemoTask) {
       << text.str();
   EXPECT_EQ(text.str().find("removed"), std::string::npos);
   // What was written for the run is visible.
-  EXPECT_NE(Run({"agents", "list", "--server", server_->url()}).out.find("run-"),
+  EXPECT_NE(RunCaisson({"agents", "list", "--server", server_->url()}).out.find("run-"),
             std::string::npos);
   json::value sessions =
-      json::Parse(Run({"sessions", "list", "--json", "--server", server_->url()}).out).value();
+      json::Parse(RunCaisson({"sessions", "list", "--json", "--server", server_->url()}).out)
+          .value();
   std::string session(sessions.as_array().at(0).as_object()["id"].as_string());
-  EXPECT_NE(Run({"events", session, "--server", server_->url()}).out.find("[run done]"),
+  EXPECT_NE(RunCaisson({"events", session, "--server", server_->url()}).out.find("[run done]"),
             std::string::npos);
   EXPECT_EQ(model.Stop(SIGTERM), 0);
 }
@@ -215,17 +216,19 @@ TEST_F(ServerTest, ACrashAtEachStepOfASandboxIsCleanedUp) {
 }
 
 TEST_F(ServerTest, ASecondServerAndATakenPortAreRefusedByName) {
-  Finished second = Run({"serve", "--listen", "127.0.0.1:0", "--data-dir", server_->data_dir()});
+  Finished second =
+      RunCaisson({"serve", "--listen", "127.0.0.1:0", "--data-dir", server_->data_dir()});
   EXPECT_EQ(second.code, 1);
   EXPECT_NE(second.err.find("data_dir_locked"), std::string::npos) << second.err;
   std::string port = server_->url().substr(server_->url().rfind(':') + 1);
   std::string other = server_->data_dir() + "/other";
-  Finished taken = Run({"serve", "--listen", "127.0.0.1:" + port, "--data-dir", other});
+  Finished taken = RunCaisson({"serve", "--listen", "127.0.0.1:" + port, "--data-dir", other});
   EXPECT_EQ(taken.code, 1);
   EXPECT_NE(taken.err.find("address_in_use"), std::string::npos) << taken.err;
-  Finished open = Run({"serve", "--listen", "0.0.0.0:0", "--data-dir", other});
+  Finished open = RunCaisson({"serve", "--listen", "0.0.0.0:0", "--data-dir", other});
   EXPECT_NE(open.err.find("--insecure"), std::string::npos) << open.err;
-  Finished unusable = Run({"serve", "--listen", "127.0.0.1:0", "--data-dir", "/proc/caisson"});
+  Finished unusable =
+      RunCaisson({"serve", "--listen", "127.0.0.1:0", "--data-dir", "/proc/caisson"});
   EXPECT_NE(unusable.err.find("data_dir_unusable"), std::string::npos) << unusable.err;
 }
 
