@@ -16,6 +16,7 @@ using store::SandboxStatus;
 
 constexpr Millis kReapEvery{5'000};
 constexpr Millis kEndPatience{20'000};
+constexpr Millis kSignOfLife{10'000};
 constexpr std::string_view kMain = "main";
 
 events::NewEvent LifecycleEvent(const SandboxRow& row, std::string_view phase,
@@ -118,11 +119,20 @@ Task<Result<SandboxRow>> Manager::ForSession(Scope scope, SessionId session, San
                             std::move(until));
 }
 
-Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId id, Until) {
-  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(std::move(scope), id));
-  if (row.status == SandboxStatus::kReady) {
-    auto found = clients_.find(id.text());
-    if (found != clients_.end()) co_return found->second;
+Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId id, Until until) {
+  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(scope, id));
+  auto found = clients_.find(id.text());
+  if (row.status == SandboxStatus::kReady && found != clients_.end()) {
+    std::shared_ptr<GuestClient> client = found->second;
+    auto alive = co_await client->Hello(until.Within(clock_, kSignOfLife));
+    if (alive) co_return client;
+    if (alive.error().code == ErrorCode::kCancelled) co_return Fail(alive.error());
+    Until patience(Deadline::After(clock_, kEndPatience));
+    CAISSON_CO_TRY(co_await End(std::move(scope), std::move(row), SandboxStatus::kLost,
+                                "no sign of life", patience));
+    co_return Fail(ErrorCode::kSandboxLost,
+                   fmt::format("sandbox {} is gone, and its files with it", id.text()),
+                   alive.error().ToString());
   }
   bool over = IsTerminal(row.status);
   co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
@@ -160,7 +170,8 @@ Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus
                    end.pending_reason);
   }
   auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
-  co_return co_await Move(std::move(scope), row, last, std::move(reason), "", "teardown_complete",
+  std::string phase = last == SandboxStatus::kLost ? "lost" : "teardown_complete";
+  co_return co_await Move(std::move(scope), row, last, std::move(reason), "", std::move(phase),
                           took);
 }
 

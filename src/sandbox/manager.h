@@ -47,7 +47,9 @@ class Manager {
   // other, so that there is one.
   Task<Result<store::SandboxRow>> ForSession(Scope scope, SessionId session, SandboxSpec spec,
                                              Until until);
-  // Whoever holds the client may use it while the sandbox lives. kSandboxNotReady, kSandboxLost.
+  // Whoever holds the client may use it while the sandbox lives. Asks the guest for a sign of life
+  // first: one that is gone is recorded as lost and told as kSandboxLost, never replaced silently.
+  // kSandboxNotReady in the other states.
   Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
   // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
   // again until it is. `generation` must be the row's, if given.

@@ -92,6 +92,18 @@ TEST_F(ServerTest, SandboxesOverHttp) {
   EXPECT_EQ(Exec(id, "true").Text("code"), "sandbox_lost");
 }
 
+TEST_F(ServerTest, Case41_ASandboxThatDiesIsLostByName) {
+  std::string id = MakeSandbox();
+  std::ifstream file(server_->data_dir() + "/local/sandboxes/" + id + "/instance.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  auto pid = static_cast<pid_t>(json::ParseObject(text.str()).value()["pid"].as_int64());
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  EXPECT_EQ(Exec(id, "true").Text("code"), "sandbox_lost");
+  EXPECT_EQ(server_->Call("GET", "/v1/sandboxes/" + id).Text("status"), "lost");
+  EXPECT_EQ(Exec(id, "true").Text("code"), "sandbox_lost");
+}
+
 TEST_F(ServerTest, FilesOverHttp) {
   std::string id = MakeSandbox();
   std::string files = "/v1/sandboxes/" + id + "/files";
