@@ -252,7 +252,8 @@ Task<Result<void>> LauncherClient::Stop(Until until) {
   tasks_.RequestStop();
   co_await tasks_.Join();
   CAISSON_CO_TRY(waited);
-  CAISSON_CO_ASSIGN(ExitStatus status, process_.Wait(loop_.clock(), Deadline::At(MonoTime::min())));
+  CAISSON_CO_ASSIGN(ExitStatus status,
+                    process_.Wait(loop_.clock(), Deadline::After(loop_.clock(), Millis(0))));
   if (!status.ok()) {
     co_return Fail(ErrorCode::kInternal, fmt::format("the launcher ended with code {}, signal {}",
                                                      status.code, status.signal));
