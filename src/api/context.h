@@ -16,6 +16,7 @@
 #include "json/json.h"
 #include "sandbox/manager.h"
 #include "store/store.h"
+#include "telemetry/metrics.h"
 
 namespace caisson::api {
 
@@ -24,6 +25,8 @@ struct Services {
   const Clock& clock;
   Random& random;
   store::Store& store;
+  // Null where nobody asks for them.
+  telemetry::Metrics* metrics = nullptr;
   // Null where none can be made; the routes refuse then.
   sandbox::Manager* sandboxes = nullptr;
   // Tells the worker that a run was submitted; may be empty.

@@ -27,6 +27,16 @@ Task<Result<Reply>> Capabilities(Context& context) {
       200, {{"version", CAISSON_VERSION}, {"store", "sqlite"}, {"features", std::move(features)}});
 }
 
+Task<Result<Reply>> MetricsText(Context& context) {
+  if (context.services.metrics == nullptr) {
+    co_return Fail(ErrorCode::kNotSupported, "this server keeps no metrics");
+  }
+  co_return Reply{200,
+                  {{"Content-Type", "text/plain; version=0.0.4"}},
+                  context.services.metrics->Text(),
+                  false};
+}
+
 Task<Result<Reply>> Description(Context&) {
   static const std::string kText = json::Serialize(OpenApi(Router().routes()));
   co_return Reply{200, {{"Content-Type", "application/json"}}, kText, false};
@@ -37,6 +47,8 @@ constexpr std::array kRoutes{
           Health},
     Route{"GET", "/ready", "Can it serve? Checks the store; 503 while draining.", "",
           "application/json", Ready},
+    Route{"GET", "/metrics", "Counters and durations, for Prometheus.", "", "text/plain",
+          MetricsText},
     Route{"GET", "/v1/capabilities", "What this server can do.", "", "application/json",
           Capabilities},
     Route{"GET", "/openapi.json", "This description.", "", "application/json", Description},

@@ -56,23 +56,32 @@ Task<void> Router::Handle(Services& services, http::ServerRequest& request,
   auto given = request.head().headers.Find("x-request-id");
   std::string request_id =
       given.has_value() && GoodRequestId(*given) ? std::string(*given) : services.random.Hex(12);
-  auto reply = co_await Dispatch(services, request, response, request_id);
-  if (response.started()) co_return;  // a stream, ended or broken
-  if (!reply) {
+  MonoTime start = services.clock.MonoNow();
+  std::string_view route = "none";
+  auto reply = co_await Dispatch(services, request, response, request_id, route);
+  int status = 200;  // of a stream, ended or broken
+  if (!response.started() && !reply) {
     Error& error = reply.error();
+    status = InfoOf(error.code).http_status;
     http::Headers headers{{"Content-Type", std::string(kProblemMedia)},
                           {"X-Request-Id", request_id}};
-    int status = InfoOf(error.code).http_status;
     if (status == 429 || status == 503) headers.Add("Retry-After", "1");
     (void)co_await response.Send(status, std::move(headers), ProblemBody(error, request_id));
-    co_return;
+  } else if (!response.started()) {
+    status = reply->status;
+    reply->headers.Add("X-Request-Id", request_id);
+    (void)co_await response.Send(status, std::move(reply->headers), std::move(reply->body));
   }
-  reply->headers.Add("X-Request-Id", request_id);
-  (void)co_await response.Send(reply->status, std::move(reply->headers), std::move(reply->body));
+  if (services.metrics != nullptr) {
+    auto took = std::chrono::duration_cast<Micros>(services.clock.MonoNow() - start);
+    // A method is the caller's text: only those of routes become labels.
+    services.metrics->HttpRequest(route == "none" ? "none" : request.method(), route, status, took);
+  }
 }
 
 Task<Result<Reply>> Router::Dispatch(Services& services, http::ServerRequest& request,
-                                     http::ServerResponse& response, std::string request_id) const {
+                                     http::ServerResponse& response, std::string request_id,
+                                     std::string_view& matched) const {
   CAISSON_CO_TRY(CheckOrigin(request));
   // HEAD is GET without a body, which the server takes care of.
   std::string_view method = request.method() == "HEAD" ? "GET" : request.method();
@@ -84,6 +93,7 @@ Task<Result<Reply>> Router::Dispatch(Services& services, http::ServerRequest& re
       allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", route.method);
       continue;
     }
+    matched = route.pattern;
     CAISSON_CO_ASSIGN(Scope scope, ReadScope(request));
     Context context{services,          request, response, std::move(scope), std::move(request_id),
                     std::move(*params)};

@@ -38,8 +38,10 @@ class Router {
   const std::vector<Route>& routes() const { return routes_; }
 
  private:
+  // `matched` becomes the route's pattern, which lives as long as the router.
   Task<Result<Reply>> Dispatch(Services& services, http::ServerRequest& request,
-                               http::ServerResponse& response, std::string request_id) const;
+                               http::ServerResponse& response, std::string request_id,
+                               std::string_view& matched) const;
   std::vector<Route> routes_;
 };
 

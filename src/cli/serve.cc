@@ -141,14 +141,14 @@ class Serving {
                       LocalBackend::Start(loop_, host_.random,
                                           {options_.data_dir + "/local",
                                            host_.own_directory + "/caisson-launcher", mode}));
-    manager_.emplace(loop_, *store_, *backend_, host_.clock, host_.random);
+    manager_.emplace(loop_, *store_, *backend_, metrics_, host_.clock, host_.random);
     CAISSON_CO_TRY(co_await manager_->Recover(Soon()));
     manager_->StartReaper();
     connector_.emplace(loop_, resolver_, ConnectorFromEnvironment());
-    worker_.emplace(loop_, *store_, *manager_, *connector_, FromEnvironment, host_.clock,
+    worker_.emplace(loop_, *store_, *manager_, *connector_, FromEnvironment, metrics_, host_.clock,
                     host_.random);
     worker_->Start();
-    services_.emplace(api::Services{host_.clock, host_.random, *store_, &*manager_,
+    services_.emplace(api::Services{host_.clock, host_.random, *store_, &metrics_, &*manager_,
                                     [this] { worker_->Wake(); }, false});
     server_.emplace(
         loop_, std::move(listener), http::ServerLimits(),
@@ -204,6 +204,7 @@ class Serving {
   ServeOptions options_;
   ListenAddress address_;
   api::Router router_;
+  telemetry::Metrics metrics_;
   net::Resolver resolver_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<LocalBackend> backend_;

@@ -55,13 +55,14 @@ struct Worker::Job {
 };
 
 Worker::Worker(net::Loop& loop, store::Store& store, sandbox::Manager& sandboxes,
-               http::Connector& connector, Environment environment, const Clock& clock,
-               Random& random, WorkerSettings settings)
+               http::Connector& connector, Environment environment, telemetry::Metrics& metrics,
+               const Clock& clock, Random& random, WorkerSettings settings)
     : loop_(loop),
       store_(store),
       sandboxes_(sandboxes),
       connector_(connector),
       environment_(std::move(environment)),
+      metrics_(metrics),
       clock_(clock),
       random_(random),
       settings_(settings),
@@ -87,7 +88,7 @@ Task<void> Worker::ClaimLoop() {
       auto claim = co_await store_.ClaimRun(self_, settings_.lease);
       // A store that is busy is asked again at the next poll.
       if (!claim || !claim->has_value()) break;
-      running_++;
+      metrics_.RunsActive(++running_);
       tasks_.Start(Carry(std::move(**claim)));
     }
     (void)co_await wake_->Wait(Until(Deadline::After(clock_, settings_.poll_every), tasks_.stop()));
@@ -128,7 +129,8 @@ Task<void> Worker::Carry(store::Claim claim) {
   }
   job->watchers.request_stop();
   co_await job->side.Join();
-  running_--;
+  if (change) metrics_.RunEnded(NameOf(change->to));
+  metrics_.RunsActive(--running_);
 }
 
 Task<void> Worker::KeepLease(std::shared_ptr<Job> job) {

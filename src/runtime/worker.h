@@ -17,6 +17,7 @@
 #include "net/task_group.h"
 #include "sandbox/manager.h"
 #include "store/store.h"
+#include "telemetry/metrics.h"
 
 namespace caisson::runtime {
 
@@ -34,8 +35,8 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 class Worker {
  public:
   Worker(net::Loop& loop, store::Store& store, sandbox::Manager& sandboxes,
-         http::Connector& connector, Environment environment, const Clock& clock, Random& random,
-         WorkerSettings settings = {});
+         http::Connector& connector, Environment environment, telemetry::Metrics& metrics,
+         const Clock& clock, Random& random, WorkerSettings settings = {});
 
   void Start();
   // A run was submitted: look now instead of at the next poll.
@@ -60,6 +61,7 @@ class Worker {
   sandbox::Manager& sandboxes_;
   http::Connector& connector_;
   Environment environment_;
+  telemetry::Metrics& metrics_;
   const Clock& clock_;
   Random& random_;
   WorkerSettings settings_;

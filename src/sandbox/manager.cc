@@ -43,9 +43,14 @@ std::string SpecToJson(const SandboxSpec& spec) {
   return json::SerializeCanonical(std::move(object));
 }
 
-Manager::Manager(net::Loop& loop, store::Store& store, Backend& backend, const Clock& clock,
-                 Random& random)
-    : loop_(loop), store_(store), backend_(backend), clock_(clock), random_(random) {}
+Manager::Manager(net::Loop& loop, store::Store& store, Backend& backend,
+                 telemetry::Metrics& metrics, const Clock& clock, Random& random)
+    : loop_(loop),
+      store_(store),
+      backend_(backend),
+      metrics_(metrics),
+      clock_(clock),
+      random_(random) {}
 
 InstanceRef Manager::RefOf(const SandboxRow& row) {
   return {row.id, row.generation, row.uid_base, row.instance};
@@ -87,6 +92,8 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
   MonoTime start = clock_.MonoNow();
   auto acquired = co_await backend_.Acquire(RefOf(row), std::move(spec), until);
   CAISSON_FAILPOINT("sandbox.acquired");
+  auto spent = std::chrono::duration_cast<Micros>(clock_.MonoNow() - start);
+  metrics_.SandboxCreated(backend_.name(), acquired ? "ready" : acquired.error().wire(), spent);
   if (!acquired) {
     Error why = std::move(acquired.error());
     // What is left of the attempt goes before the caller hears of it.
@@ -97,7 +104,7 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
   }
   clients_[row.id.text()] = std::make_shared<GuestClient>(
       std::move(acquired->dialer), std::move(acquired->token), row.generation);
-  auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
+  auto took = std::chrono::duration_cast<Millis>(spent);
   co_return co_await Move(std::move(scope), row, SandboxStatus::kReady, "",
                           std::move(acquired->instance), "provisioned", took);
 }
@@ -170,6 +177,7 @@ Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus
                    end.pending_reason);
   }
   auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
+  metrics_.SandboxEnded(backend_.name(), NameOf(last));
   std::string phase = last == SandboxStatus::kLost ? "lost" : "teardown_complete";
   co_return co_await Move(std::move(scope), row, last, std::move(reason), "", std::move(phase),
                           took);

@@ -18,14 +18,15 @@
 #include "sandbox/guest_client.h"
 #include "sandbox/spec.h"
 #include "store/store.h"
+#include "telemetry/metrics.h"
 
 namespace caisson::sandbox {
 
 // Belongs to one loop; the store and the backend outlive it.
 class Manager {
  public:
-  Manager(net::Loop& loop, store::Store& store, Backend& backend, const Clock& clock,
-          Random& random);
+  Manager(net::Loop& loop, store::Store& store, Backend& backend, telemetry::Metrics& metrics,
+          const Clock& clock, Random& random);
 
   // Settles what an earlier server left: living sandboxes are adopted, the rest is removed, with
   // and without a row. To be called once, before anything else.
@@ -73,6 +74,7 @@ class Manager {
   net::Loop& loop_;
   store::Store& store_;
   Backend& backend_;
+  telemetry::Metrics& metrics_;
   const Clock& clock_;
   Random& random_;
   std::map<std::string, std::shared_ptr<GuestClient>> clients_;  // by sandbox id

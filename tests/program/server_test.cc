@@ -85,6 +85,9 @@ TEST_F(ServerTest, SandboxesOverHttp) {
   EXPECT_NE(stream.find("event: stdout\ndata: {\"offset\":0,\"data\":\"a\\n\"}"), std::string::npos)
       << stream;
   EXPECT_NE(stream.find("event: exit"), std::string::npos);
+  EXPECT_NE(server_->Call("GET", "/metrics")
+                .body.find(R"(caisson_sandboxes_created_total{backend="local",outcome="ready"} 1)"),
+            std::string::npos);
   Server::Answer gone = server_->Call("DELETE", "/v1/sandboxes/" + id);
   EXPECT_EQ(gone.Text("status"), "released") << gone.body;
   EXPECT_EQ(server_->Call("DELETE", "/v1/sandboxes/" + id).Text("status"), "released")
