@@ -76,7 +76,7 @@ struct MountStep {
     kFile,       // a new file with `content`, `mode`, `uid`, `gid`
     kMask,       // something empty and unreadable over `target`: /dev/null or an empty directory
     kReadOnly,   // what is at `target` (empty: the root) becomes read-only, with `recursive` the
-                // mounts below it too; a plain directory or file is first mounted over itself
+                 // mounts below it too; a plain directory or file is first mounted over itself
   };
   Op op = Op::kBind;
   std::string target;

@@ -27,7 +27,7 @@ enum class Op : uint32_t {
   kTerminate = 3,  // pid, start_time, deadline_ms; text: cgroup directories, NUL-separated, as in
                    // the plan. Kills, waits, removes the cgroups. → kOk: all confirmed gone
   kFind = 4,       // pid, start_time → kOk with the pidfd while that very process lives, else kGone
-  kRemoveTree = 5,  // text: a relative path below the state directory; removed with everything in it, never
+  kRemoveTree = 5,  // text: a path relative to the state directory; removed with all in it, never
                     // following a link or leaving the directory's file system; missing is kOk
 };
 

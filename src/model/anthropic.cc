@@ -72,10 +72,6 @@ Result<std::string> RequestBody(const ModelRequest& request) {
 
 class Assembler {
  public:
-  struct Added {
-    std::string text;
-    std::string reasoning;
-  };
   std::expected<Added, AttemptError> Take(const http::ServerSentEvent& event) {
     Added added;
     if (event.event.empty() || event.event == "ping") return added;
@@ -105,7 +101,7 @@ class Assembler {
     return added;
   }
 
-  bool stopped() const { return stopped_; }
+  bool done() const { return stopped_; }
 
   AttemptResult Finish() {
     if (!stopped_ || stop_reason_.empty()) {
@@ -218,19 +214,7 @@ class AnthropicProvider final : public Provider {
     auto stream = co_await PostForEvents(connector_, clock_, definition_, "/v1/messages",
                                          std::move(headers), std::move(*body), std::move(until));
     if (!stream) co_return std::unexpected(std::move(stream.error()));
-    Assembler assembler;
-    while (!assembler.stopped()) {
-      auto event = co_await stream->Next();
-      if (!event) co_return std::unexpected(std::move(event.error()));
-      if (!event->has_value()) break;
-      auto added = assembler.Take(**event);
-      if (!added) co_return std::unexpected(std::move(added.error()));
-      Result<void> taken;
-      if (!added->reasoning.empty()) taken = co_await sink.OnReasoning(added->reasoning);
-      if (taken && !added->text.empty()) taken = co_await sink.OnText(added->text);
-      if (!taken) co_return std::unexpected(ToAttempt(std::move(taken.error())));
-    }
-    co_return assembler.Finish();
+    co_return co_await Assemble(*stream, Assembler(), sink);
   }
 
  private:

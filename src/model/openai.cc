@@ -70,13 +70,14 @@ AttemptError Unreadable(std::string what) {
 // Puts the chunks together.
 class Assembler {
  public:
-  // The text and reasoning that this chunk adds.
-  struct Added {
-    std::string text;
-    std::string reasoning;
-  };
-  std::expected<Added, AttemptError> Take(std::string_view data) {
-    auto chunk = json::ParseObject(data);
+  bool done() const { return done_; }
+
+  std::expected<Added, AttemptError> Take(const http::ServerSentEvent& event) {
+    if (event.data == "[DONE]") {
+      done_ = true;
+      return Added();
+    }
+    auto chunk = json::ParseObject(event.data);
     if (!chunk) return std::unexpected(Unreadable(chunk.error().message));
     if (const json::value* error = chunk->if_contains("error");
         error != nullptr && !error->is_null()) {
@@ -192,6 +193,7 @@ class Assembler {
   int64_t last_index_ = 0;
   std::string finish_reason_;
   bool refused_ = false;
+  bool done_ = false;
 };
 
 class OpenAiProvider final : public Provider {
@@ -211,18 +213,7 @@ class OpenAiProvider final : public Provider {
     auto stream = co_await PostForEvents(connector_, clock_, definition_, "/chat/completions",
                                          std::move(headers), std::move(*body), std::move(until));
     if (!stream) co_return std::unexpected(std::move(stream.error()));
-    Assembler assembler;
-    for (;;) {
-      auto event = co_await stream->Next();
-      if (!event) co_return std::unexpected(std::move(event.error()));
-      if (!event->has_value() || (*event)->data == "[DONE]") co_return assembler.Finish();
-      auto added = assembler.Take((*event)->data);
-      if (!added) co_return std::unexpected(std::move(added.error()));
-      Result<void> taken;
-      if (!added->reasoning.empty()) taken = co_await sink.OnReasoning(added->reasoning);
-      if (taken && !added->text.empty()) taken = co_await sink.OnText(added->text);
-      if (!taken) co_return std::unexpected(ToAttempt(std::move(taken.error())));
-    }
+    co_return co_await Assemble(*stream, Assembler(), sink);
   }
 
  private:

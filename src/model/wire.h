@@ -49,4 +49,28 @@ std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now)
 
 inline AttemptError ToAttempt(Error error) { return {std::move(error), std::nullopt}; }
 
+// What one event adds to the answer.
+struct Added {
+  std::string text;
+  std::string reasoning;
+};
+
+// Feeds a protocol's assembler (Take, done, Finish) with the events of an answer, and hands on what
+// each adds.
+template <typename Assembler>
+Task<AttemptResult> Assemble(EventStream& stream, Assembler assembler, DeltaSink& sink) {
+  while (!assembler.done()) {
+    auto event = co_await stream.Next();
+    if (!event) co_return std::unexpected(std::move(event.error()));
+    if (!event->has_value()) break;
+    auto added = assembler.Take(**event);
+    if (!added) co_return std::unexpected(std::move(added.error()));
+    Result<void> taken;
+    if (!added->reasoning.empty()) taken = co_await sink.OnReasoning(added->reasoning);
+    if (taken && !added->text.empty()) taken = co_await sink.OnText(added->text);
+    if (!taken) co_return std::unexpected(ToAttempt(std::move(taken.error())));
+  }
+  co_return assembler.Finish();
+}
+
 }  // namespace caisson::model

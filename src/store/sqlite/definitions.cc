@@ -66,16 +66,9 @@ Result<Page<DefinitionRow>> ListDefinitions(Database& db, const Scope& scope, De
       "SELECT name, json, digest, revision, created_at, updated_at FROM definitions "
       "WHERE scope = ? AND kind = ? AND name > ? ORDER BY name LIMIT ?");
   row.Bind(scope.key(), NameOf(kind), page.cursor, page.limit + 1);
-  Page<DefinitionRow> result;
-  for (;;) {
-    CAISSON_ASSIGN(bool found, row.Step());
-    if (!found) return result;
-    if (result.rows.size() == page.limit) {
-      result.next_cursor = result.rows.back().name;
-      return result;
-    }
-    result.rows.push_back(Read(row, kind));
-  }
+  return ReadPage<DefinitionRow>(
+      row, page, [kind](const Statement& one) -> Result<DefinitionRow> { return Read(one, kind); },
+      [](const DefinitionRow& last) { return last.name; });
 }
 
 Result<void> DeleteDefinition(WriteContext& context, const Scope& scope, DefinitionKind kind,

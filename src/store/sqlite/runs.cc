@@ -172,17 +172,7 @@ Result<Page<RunRow>> ListRuns(Database& db, const Scope& scope, const SessionId&
   Statement row = db.Prepare("SELECT " RUN_COLUMNS
                              " FROM runs WHERE session = ? AND id > ? ORDER BY id LIMIT ?");
   row.Bind(session.text(), page.cursor, page.limit + 1);
-  Page<RunRow> result;
-  for (;;) {
-    CAISSON_ASSIGN(bool found, row.Step());
-    if (!found) return result;
-    if (result.rows.size() == page.limit) {
-      result.next_cursor = result.rows.back().id.text();
-      return result;
-    }
-    CAISSON_ASSIGN(RunRow run, Read(row));
-    result.rows.push_back(std::move(run));
-  }
+  return ReadPage<RunRow>(row, page, Read, [](const RunRow& last) { return last.id.text(); });
 }
 
 Result<CancelOutcome> RequestCancel(WriteContext& context, const Scope& scope, const RunId& id,

@@ -112,17 +112,8 @@ Result<Page<SandboxRow>> ListSandboxes(Database& db, const Scope& scope, const P
   Statement row = db.Prepare("SELECT " SANDBOX_COLUMNS
                              " FROM sandboxes WHERE scope = ? AND id > ? ORDER BY id LIMIT ?");
   row.Bind(scope.key(), page.cursor, page.limit + 1);
-  Page<SandboxRow> result;
-  for (;;) {
-    CAISSON_ASSIGN(bool found, row.Step());
-    if (!found) return result;
-    if (result.rows.size() == page.limit) {
-      result.next_cursor = result.rows.back().id.text();
-      return result;
-    }
-    CAISSON_ASSIGN(SandboxRow sandbox, Read(row));
-    result.rows.push_back(std::move(sandbox));
-  }
+  return ReadPage<SandboxRow>(row, page, Read,
+                              [](const SandboxRow& last) { return last.id.text(); });
 }
 
 Result<SandboxRow> ChangeSandbox(WriteContext& context, const Scope& scope, const SandboxId& id,

@@ -53,17 +53,8 @@ Result<Page<SessionRow>> ListSessions(Database& db, const Scope& scope, const Pa
   Statement row = db.Prepare("SELECT " SESSION_COLUMNS
                              " FROM sessions WHERE scope = ? AND id > ? ORDER BY id LIMIT ?");
   row.Bind(scope.key(), page.cursor, page.limit + 1);
-  Page<SessionRow> result;
-  for (;;) {
-    CAISSON_ASSIGN(bool found, row.Step());
-    if (!found) return result;
-    if (result.rows.size() == page.limit) {
-      result.next_cursor = result.rows.back().id.text();
-      return result;
-    }
-    CAISSON_ASSIGN(SessionRow session, Read(row));
-    result.rows.push_back(std::move(session));
-  }
+  return ReadPage<SessionRow>(row, page, Read,
+                              [](const SessionRow& last) { return last.id.text(); });
 }
 
 }  // namespace caisson::store::sqlite

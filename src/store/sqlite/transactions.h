@@ -40,6 +40,23 @@ Result<AnyId> IdFrom(const std::string& text) {
   return id;
 }
 Result<void> CheckPage(const PageRequest& page);
+// Reads the rows of a list, `page.limit` at most, from a statement that selects one more; `cursor`
+// names a row for the next page.
+template <typename Row, typename Read, typename Cursor>
+Result<Page<Row>> ReadPage(Statement& statement, const PageRequest& page, Read read,
+                           Cursor cursor) {
+  Page<Row> result;
+  for (;;) {
+    CAISSON_ASSIGN(bool found, statement.Step());
+    if (!found) return result;
+    if (result.rows.size() == page.limit) {
+      result.next_cursor = cursor(result.rows.back());
+      return result;
+    }
+    CAISSON_ASSIGN(Row row, read(statement));
+    result.rows.push_back(std::move(row));
+  }
+}
 // The id that this key gave before; empty when it is new (and is remembered with `result`).
 // kIdempotencyMismatch for another body.
 Result<std::string> UseIdempotency(WriteContext& context, const Scope& scope, std::string_view kind,
