@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "guest/text.h"
 #include "http/server.h"
 #include "json/json.h"
 #include "model/wire.h"
@@ -207,6 +208,27 @@ TEST_F(ProviderTest, Case62_StatusesBecomeTheRightErrors) {
   EXPECT_EQ(Refused(400, R"({"error":{"code":"context_length_exceeded","message":"too long"}})")
                 .error.code,
             ErrorCode::kModelContextOverflow);
+}
+
+// A reason becomes part of events and answers, which are JSON.
+TEST_F(ProviderTest, ReasonsAreShortAndValidText) {
+  std::string two_bytes;
+  for (int i = 0; i < 300; i++) two_bytes += "\u00e9";
+  for (const std::string& reason : {two_bytes, "x" + two_bytes}) {
+    std::string body = R"({"error":{"message":")" + reason + R"("}})";
+    std::string event = "event: error\ndata: " + body + "\n\n";
+    for (const AttemptError& refused :
+         {Refused(500, body), Refused(500, reason), Ask(kAnthropic, event).error()}) {
+      const std::string& message = refused.error.message;
+      EXPECT_TRUE(guest::IsValidUtf8(message)) << message;
+      EXPECT_NE(message.find("\u00e9\u00e9"), std::string::npos);
+      EXPECT_LT(message.size(), 600u);
+    }
+  }
+  // A page of some proxy, in Latin-1.
+  std::string message = Refused(502, "<h1>Passerelle\xe9</h1>").error.message;
+  EXPECT_TRUE(guest::IsValidUtf8(message)) << message;
+  EXPECT_NE(message.find("Passerelle"), std::string::npos) << message;
 }
 
 TEST(RetryAfter, ReadsDatesAndCapsThem) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "guest/text.h"
 #include "json/reader.h"
 
 namespace caisson::model {
@@ -15,13 +16,20 @@ constexpr size_t kMaxErrorBody = 64 * 1024;
 constexpr size_t kShownBytes = 500;
 constexpr Millis kMaxRetryAfter{3'600'000};
 
+// The beginning of a provider's text, for our errors: these become JSON, so it must be UTF-8.
+std::string Shown(std::string_view text) {
+  size_t end = std::min(text.size(), kShownBytes);
+  while (end > 0 && end < text.size() && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) end--;
+  return guest::ReplaceBadUtf8(text.substr(0, end));
+}
+
 // {"error": {"type", "message", "code"}}: both protocols.
 struct ErrorText {
   std::string type;
   std::string message;
 };
 ErrorText ReadError(std::string_view body) {
-  ErrorText text{"", std::string(body.substr(0, kShownBytes))};
+  ErrorText text{"", Shown(body)};
   auto object = json::ParseObject(body);
   if (!object) return text;
   const json::value* error = object->if_contains("error");
@@ -73,7 +81,7 @@ std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now)
 
 AttemptError StatusError(int status, std::string_view type, std::string_view message,
                          std::optional<Millis> retry_after) {
-  std::string shown(message.substr(0, kShownBytes));
+  std::string shown = Shown(message);
   auto make = [&](ErrorCode code, std::string_view what) {
     Error error{code, fmt::format("{}: {}", what, shown.empty() ? "no reason given" : shown),
                 fmt::format("status {} type {}", status, type), std::nullopt};
