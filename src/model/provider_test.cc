@@ -231,6 +231,44 @@ TEST_F(ProviderTest, ReasonsAreShortAndValidText) {
   EXPECT_NE(message.find("Passerelle"), std::string::npos) << message;
 }
 
+// Servers that cut by UTF-16 send the halves of a character in different events.
+TEST_F(ProviderTest, HalvesOfACharacterAreJoined) {
+  auto openai =
+      Ask(kOpenAi, R"(data: {"choices":[{"delta":{"content":"a \\ud83d \ud83d\ude01\ud83d"}}]})"
+                   "\n\n"
+                   R"(data: {"choices":[{"delta":{"content":""}}]})"
+                   "\n\n"
+                   R"(data: {"choices":[{"delta":{"content":"\uDE00 b"},"finish_reason":"stop"}]})"
+                   "\n\n");
+  ASSERT_TRUE(openai.has_value()) << openai.error().error.ToString();
+  EXPECT_EQ(openai->text, "a \\ud83d \U0001F601\U0001F600 b");
+}
+
+TEST(JoinSurrogates, LeavesEverythingElseAlone) {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* half;
+  };
+  for (const Case& c : {
+           Case{R"("plain \" \n \u00e9")", R"("plain \" \n \u00e9")", ""},
+           Case{R"("\uD83D\uDE00")", R"("\uD83D\uDE00")", ""},
+           Case{R"("\\ud83d")", R"("\\ud83d")", ""},
+           Case{R"("\ud83d")", R"("")", R"(\ud83d)"},
+           Case{R"("\ude00")", R"("\ufffd")", ""},
+           Case{R"("\ude00\ud83dx\ude00")", R"("\ufffdx\ud83d\ude00")", ""},
+           Case{R"("\ud83)", R"("\ud83)", ""},
+           Case{R"("\ud83d\)", R"("\)", R"(\ud83d)"},
+           Case{R"("\ud83d\u)", R"("\u)", R"(\ud83d)"},
+       }) {
+    std::string text = c.from;
+    std::string half;
+    JoinSurrogates(text, half);
+    EXPECT_EQ(text, c.to) << c.from;
+    EXPECT_EQ(half, c.half) << c.from;
+  }
+}
+
 TEST(RetryAfter, ReadsDatesAndCapsThem) {
   WallTime now = ParseTime("2026-11-30T10:00:00Z").value();
   EXPECT_EQ(ReadRetryAfter({{"Retry-After", "Mon, 30 Nov 2026 10:00:30 GMT"}}, now),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "guest/text.h"
 #include "json/reader.h"
@@ -40,6 +41,18 @@ ErrorText ReadError(std::string_view body) {
   return text;
 }
 
+// The number in the escape \uXXXX at `at`; 0 where there is none.
+uint32_t EscapedUnit(std::string_view json, size_t at) {
+  if (at > json.size() || !json.substr(at).starts_with("\\u")) return 0;
+  std::string_view digits = json.substr(at + 2, 4);
+  uint32_t unit = 0;
+  auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+  bool whole = digits.size() == 4 && parsed.ptr == digits.data() + digits.size();
+  return parsed.ec == std::errc() && whole ? unit : 0;
+}
+bool IsFirstHalf(uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; }
+bool IsSecondHalf(uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; }
+
 // A lost connection to a provider is retryable as a model error; a cancelled call stays cancelled.
 AttemptError Broken(Error error) {
   if (error.code == ErrorCode::kCancelled) return ToAttempt(std::move(error));
@@ -49,6 +62,31 @@ AttemptError Broken(Error error) {
 }
 
 }  // namespace
+
+void JoinSurrogates(std::string& json, std::string& half) {
+  if (json.find("\\ud") == json.npos && json.find("\\uD") == json.npos) return;
+  std::string joined;
+  for (size_t at = 0; at < json.size();) {
+    if (json[at] != '\\') {
+      joined += json[at++];
+      continue;
+    }
+    uint32_t unit = EscapedUnit(json, at);
+    std::string escape = json.substr(at, unit == 0 ? 2 : 6);
+    at += escape.size();
+    if (IsFirstHalf(unit) && IsSecondHalf(EscapedUnit(json, at))) {
+      joined += escape + json.substr(at, 6);
+      at += 6;
+    } else if (IsFirstHalf(unit)) {
+      half = std::move(escape);
+    } else if (IsSecondHalf(unit)) {
+      joined += half.empty() ? "\\ufffd" : std::exchange(half, "") + escape;
+    } else {
+      joined += escape;
+    }
+  }
+  json = std::move(joined);
+}
 
 std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now) {
   auto number = [](std::string_view text) -> std::optional<int64_t> {
@@ -140,7 +178,10 @@ Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> EventStr
       Error error{ErrorCode::kModelProtocol, event.error().message, {}, std::nullopt};
       co_return std::unexpected(ToAttempt(std::move(error)));
     }
-    if (event->has_value()) co_return std::move(*event);
+    if (std::optional<http::ServerSentEvent>& whole = *event; whole.has_value()) {
+      JoinSurrogates(whole->data, half_);
+      co_return std::move(whole);
+    }
     auto piece = co_await connection_->ReadBody(until_.Within(clock_, timeout_));
     if (!piece) co_return std::unexpected(Broken(std::move(piece.error())));
     if (piece->empty()) co_return std::optional<http::ServerSentEvent>();

@@ -165,6 +165,15 @@ TEST_P(MockedProviderTest, TextAndCallsInAnyOrder) {
   EXPECT_EQ(reply.tool_calls[0].arguments, R"({"path":"."})");
 }
 
+// The mock cuts by UTF-16, in the middle of characters.
+TEST_P(MockedProviderTest, CutCharactersAreJoined) {
+  ModelReply reply = Reply("cut characters");
+  EXPECT_EQ(reply.text, "\U0001F600 \u00e9 \U0001F601");
+  ASSERT_EQ(reply.tool_calls.size(), 1u);
+  EXPECT_EQ(json::Parse(reply.tool_calls[0].arguments).value(),
+            (json::value{{"path", "\U0001F600/\u00e9"}}));
+}
+
 TEST_P(MockedProviderTest, StopReasons) {
   EXPECT_EQ(Reply("length").stop_reason, StopReason::kLength);
   ModelReply cut_call = Reply("cut call");
