@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "guest/text.h"
 #include "http/server.h"
 #include "json/json.h"
 #include "model/wire.h"
@@ -207,6 +208,65 @@ TEST_F(ProviderTest, Case62_StatusesBecomeTheRightErrors) {
   EXPECT_EQ(Refused(400, R"({"error":{"code":"context_length_exceeded","message":"too long"}})")
                 .error.code,
             ErrorCode::kModelContextOverflow);
+}
+
+// A reason becomes part of events and answers, which are JSON.
+TEST_F(ProviderTest, ReasonsAreShortAndValidText) {
+  std::string two_bytes;
+  for (int i = 0; i < 300; i++) two_bytes += "\u00e9";
+  for (const std::string& reason : {two_bytes, "x" + two_bytes}) {
+    std::string body = R"({"error":{"message":")" + reason + R"("}})";
+    std::string event = "event: error\ndata: " + body + "\n\n";
+    for (const AttemptError& refused :
+         {Refused(500, body), Refused(500, reason), Ask(kAnthropic, event).error()}) {
+      const std::string& message = refused.error.message;
+      EXPECT_TRUE(guest::IsValidUtf8(message)) << message;
+      EXPECT_NE(message.find("\u00e9\u00e9"), std::string::npos);
+      EXPECT_LT(message.size(), 600u);
+    }
+  }
+  // A page of some proxy, in Latin-1.
+  std::string message = Refused(502, "<h1>Passerelle\xe9</h1>").error.message;
+  EXPECT_TRUE(guest::IsValidUtf8(message)) << message;
+  EXPECT_NE(message.find("Passerelle"), std::string::npos) << message;
+}
+
+// Servers that cut by UTF-16 send the halves of a character in different events.
+TEST_F(ProviderTest, HalvesOfACharacterAreJoined) {
+  auto openai =
+      Ask(kOpenAi, R"(data: {"choices":[{"delta":{"content":"a \\ud83d \ud83d\ude01\ud83d"}}]})"
+                   "\n\n"
+                   R"(data: {"choices":[{"delta":{"content":""}}]})"
+                   "\n\n"
+                   R"(data: {"choices":[{"delta":{"content":"\uDE00 b"},"finish_reason":"stop"}]})"
+                   "\n\n");
+  ASSERT_TRUE(openai.has_value()) << openai.error().error.ToString();
+  EXPECT_EQ(openai->text, "a \\ud83d \U0001F601\U0001F600 b");
+}
+
+TEST(JoinSurrogates, LeavesEverythingElseAlone) {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* half;
+  };
+  for (const Case& c : {
+           Case{R"("plain \" \n \u00e9")", R"("plain \" \n \u00e9")", ""},
+           Case{R"("\uD83D\uDE00")", R"("\uD83D\uDE00")", ""},
+           Case{R"("\\ud83d")", R"("\\ud83d")", ""},
+           Case{R"("\ud83d")", R"("")", R"(\ud83d)"},
+           Case{R"("\ude00")", R"("\ufffd")", ""},
+           Case{R"("\ude00\ud83dx\ude00")", R"("\ufffdx\ud83d\ude00")", ""},
+           Case{R"("\ud83)", R"("\ud83)", ""},
+           Case{R"("\ud83d\)", R"("\)", R"(\ud83d)"},
+           Case{R"("\ud83d\u)", R"("\u)", R"(\ud83d)"},
+       }) {
+    std::string text = c.from;
+    std::string half;
+    JoinSurrogates(text, half);
+    EXPECT_EQ(text, c.to) << c.from;
+    EXPECT_EQ(half, c.half) << c.from;
+  }
 }
 
 TEST(RetryAfter, ReadsDatesAndCapsThem) {

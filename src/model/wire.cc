@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
+#include "guest/text.h"
 #include "json/reader.h"
 
 namespace caisson::model {
@@ -15,13 +17,20 @@ constexpr size_t kMaxErrorBody = 64 * 1024;
 constexpr size_t kShownBytes = 500;
 constexpr Millis kMaxRetryAfter{3'600'000};
 
+// The beginning of a provider's text, for our errors: these become JSON, so it must be UTF-8.
+std::string Shown(std::string_view text) {
+  size_t end = std::min(text.size(), kShownBytes);
+  while (end > 0 && end < text.size() && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) end--;
+  return guest::ReplaceBadUtf8(text.substr(0, end));
+}
+
 // {"error": {"type", "message", "code"}}: both protocols.
 struct ErrorText {
   std::string type;
   std::string message;
 };
 ErrorText ReadError(std::string_view body) {
-  ErrorText text{"", std::string(body.substr(0, kShownBytes))};
+  ErrorText text{"", Shown(body)};
   auto object = json::ParseObject(body);
   if (!object) return text;
   const json::value* error = object->if_contains("error");
@@ -32,6 +41,18 @@ ErrorText ReadError(std::string_view body) {
   return text;
 }
 
+// The number in the escape \uXXXX at `at`; 0 where there is none.
+uint32_t EscapedUnit(std::string_view json, size_t at) {
+  if (at > json.size() || !json.substr(at).starts_with("\\u")) return 0;
+  std::string_view digits = json.substr(at + 2, 4);
+  uint32_t unit = 0;
+  auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
+  bool whole = digits.size() == 4 && parsed.ptr == digits.data() + digits.size();
+  return parsed.ec == std::errc() && whole ? unit : 0;
+}
+bool IsFirstHalf(uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; }
+bool IsSecondHalf(uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; }
+
 // A lost connection to a provider is retryable as a model error; a cancelled call stays cancelled.
 AttemptError Broken(Error error) {
   if (error.code == ErrorCode::kCancelled) return ToAttempt(std::move(error));
@@ -41,6 +62,31 @@ AttemptError Broken(Error error) {
 }
 
 }  // namespace
+
+void JoinSurrogates(std::string& json, std::string& half) {
+  if (json.find("\\ud") == json.npos && json.find("\\uD") == json.npos) return;
+  std::string joined;
+  for (size_t at = 0; at < json.size();) {
+    if (json[at] != '\\') {
+      joined += json[at++];
+      continue;
+    }
+    uint32_t unit = EscapedUnit(json, at);
+    std::string escape = json.substr(at, unit == 0 ? 2 : 6);
+    at += escape.size();
+    if (IsFirstHalf(unit) && IsSecondHalf(EscapedUnit(json, at))) {
+      joined += escape + json.substr(at, 6);
+      at += 6;
+    } else if (IsFirstHalf(unit)) {
+      half = std::move(escape);
+    } else if (IsSecondHalf(unit)) {
+      joined += half.empty() ? "\\ufffd" : std::exchange(half, "") + escape;
+    } else {
+      joined += escape;
+    }
+  }
+  json = std::move(joined);
+}
 
 std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now) {
   auto number = [](std::string_view text) -> std::optional<int64_t> {
@@ -73,7 +119,7 @@ std::optional<Millis> ReadRetryAfter(const http::Headers& headers, WallTime now)
 
 AttemptError StatusError(int status, std::string_view type, std::string_view message,
                          std::optional<Millis> retry_after) {
-  std::string shown(message.substr(0, kShownBytes));
+  std::string shown = Shown(message);
   auto make = [&](ErrorCode code, std::string_view what) {
     Error error{code, fmt::format("{}: {}", what, shown.empty() ? "no reason given" : shown),
                 fmt::format("status {} type {}", status, type), std::nullopt};
@@ -132,7 +178,10 @@ Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> EventStr
       Error error{ErrorCode::kModelProtocol, event.error().message, {}, std::nullopt};
       co_return std::unexpected(ToAttempt(std::move(error)));
     }
-    if (event->has_value()) co_return std::move(*event);
+    if (std::optional<http::ServerSentEvent>& whole = *event; whole.has_value()) {
+      JoinSurrogates(whole->data, half_);
+      co_return std::move(whole);
+    }
     auto piece = co_await connection_->ReadBody(until_.Within(clock_, timeout_));
     if (!piece) co_return std::unexpected(Broken(std::move(piece.error())));
     if (piece->empty()) co_return std::optional<http::ServerSentEvent>();

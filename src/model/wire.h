@@ -28,6 +28,7 @@ class EventStream {
  private:
   std::unique_ptr<http::ClientConnection> connection_;
   http::SseDecoder decoder_;
+  std::string half_;  // see JoinSurrogates
   const Clock& clock_;
   Millis timeout_;
   Until until_;
@@ -38,6 +39,12 @@ class EventStream {
 Task<std::expected<EventStream, AttemptError>> PostForEvents(
     http::Connector& connector, const Clock& clock, const ProviderDefinition& definition,
     std::string path, http::Headers headers, std::string body, Until until);
+
+// Some servers cut their answer into pieces of UTF-16: the two halves of a character beyond U+FFFF
+// then come as escapes in different events, which are not valid JSON each. A first half at the end
+// of a string is taken out and kept in `half` until the second one comes; a second half alone
+// becomes U+FFFD.
+void JoinSurrogates(std::string& json, std::string& half);
 
 // The error for an HTTP status or an error object in a stream: 401 and 403, 429, 408 and 5xx,
 // context overflow, and the rest as a bad request. `message` is the provider's text: it goes into

@@ -52,9 +52,21 @@ Finished RunCaisson(std::vector<std::string> arguments, std::string input,
 }
 
 Service::Service(std::vector<std::string> arguments, std::vector<std::string> environment) {
+  Start(SpecOf(std::move(arguments), std::move(environment)));
+}
+
+Service::Service(std::string program, std::vector<std::string> arguments,
+                 std::vector<std::string> environment) {
+  SpawnSpec spec;
+  spec.program = std::move(program);
+  spec.arguments = std::move(arguments);
+  spec.environment = std::move(environment);
+  Start(std::move(spec));
+}
+
+void Service::Start(SpawnSpec spec) {
   Pipe out = MakePipe().value();
   Pipe err = MakePipe().value();
-  SpawnSpec spec = SpecOf(std::move(arguments), std::move(environment));
   spec.descriptors = {{1, out.write.get()}, {2, err.write.get()}};
   auto child = Spawn(spec);
   if (!child) {

@@ -22,10 +22,14 @@ struct Finished {
 Finished RunCaisson(std::vector<std::string> arguments, std::string input = "",
                     std::vector<std::string> environment = {});
 
-// A long-running sub-command; ready when it has printed its first line. SIGKILL when dropped.
+// A long-running program; ready when it has printed its first line. SIGKILL when dropped.
 class Service {
  public:
+  // A sub-command of caisson.
   Service(std::vector<std::string> arguments, std::vector<std::string> environment = {});
+  // Any program, by its absolute path, with this environment and no more.
+  Service(std::string program, std::vector<std::string> arguments,
+          std::vector<std::string> environment);
   const std::string& first_line() const { return first_line_; }
   bool running() const { return child_ != nullptr; }
   const std::string& error_output() const { return error_output_; }
@@ -35,6 +39,7 @@ class Service {
   int Wait();
 
  private:
+  void Start(SpawnSpec spec);
   void ReadFirstLine();
   std::unique_ptr<ChildProcess> child_;
   UniqueFd out_;
