@@ -210,6 +210,7 @@ Task<Result<model::ModelReply>> Engine::AskModel(Until until) {
 
 Task<Result<void>> Engine::RunTools(const model::ModelReply& reply, Until until) {
   std::vector<events::NewEvent> started;
+  started.reserve(reply.tool_calls.size());
   for (const model::ToolCall& call : reply.tool_calls) {
     started.push_back(ToolCallEvent(call, outcome_.message_id));
   }

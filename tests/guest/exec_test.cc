@@ -562,9 +562,14 @@ TEST_P(GuestExec, LateReadersSeeAGap) {
 }
 
 TEST_P(GuestExec, TheSlowestReaderSetsThePace) {
-  ExecStream first(guest_->socket_path(), "POST", kPathExecs,
-                   R"({"id":"two","command":"yes | head -c 20000000"})");
+  ExecStream first(
+      guest_->socket_path(), "POST", kPathExecs,
+      R"({"id":"two","command":"until [ -e go ]; do sleep 0.01; done; yes | head -c 20000000"})");
+  first.Next();
   ExecStream second(guest_->socket_path(), "GET", "/v1/execs/two/stream", {});
+  second.Next();
+  // Only now, with both attached: what is written before would not be kept for the second.
+  EXPECT_EQ(guest_->Call("PUT", "/v1/files/content?path=go", "").status, 200);
   ExecResult a;
   std::thread reader([&] { Collect(first, a); });
   int64_t offset = -1;

@@ -302,7 +302,9 @@ Task<Result<ToolOutcome>> SandboxTools::WriteFile(Guest guest, json::object argu
   TOOL_ASSIGN(sandbox::GuestClient::Answer answer,
               co_await guest->Call("PUT", std::move(target), std::string(guest::kMediaBytes),
                                    std::move(content), soon));
-  TOOL_ASSIGN(std::string text, co_await answer.connection->ReadWholeBody(kMaxFileText, soon));
+  // Read to its end, so that the connection can be used again.
+  auto rest = co_await answer.connection->ReadWholeBody(kMaxFileText, soon);
+  if (!rest) co_return ToOutcome(rest.error());
   co_return ToolOutcome{"Updated file " + path, std::nullopt, std::nullopt, "", false};
 }
 
@@ -380,7 +382,7 @@ Task<Result<ToolOutcome>> SandboxTools::Grep(Guest guest, json::object arguments
   ToolOutcome outcome;
   for (const auto& [path, lines] : files) {
     if (mode == "content") {
-      outcome.output += path + "\n" + lines;
+      outcome.output += fmt::format("{}\n{}", path, lines);
     } else if (mode == "count") {
       outcome.output += fmt::format("{}: {}\n", path, counts[path]);
     } else {
