@@ -31,7 +31,8 @@ class DeltaWriter final : public model::DeltaSink {
     reasoning_ += text;
     co_return co_await FlushIfDue();
   }
-  Task<Result<void>> Flush() {
+  // What has gathered and is not written yet.
+  std::vector<events::NewEvent> Take() {
     std::vector<events::NewEvent> events;
     if (!reasoning_.empty()) {
       events.push_back(ReasoningEvent(message_id_, attempt_, std::exchange(reasoning_, {})));
@@ -39,10 +40,7 @@ class DeltaWriter final : public model::DeltaSink {
     if (!text_.empty()) {
       events.push_back(TokenEvent(message_id_, attempt_, std::exchange(text_, {})));
     }
-    if (events.empty()) co_return Result<void>();
-    written_ = true;
-    last_ = clock_.MonoNow();
-    co_return co_await sink_.Emit(std::move(events));
+    return events;
   }
   bool written() const { return written_; }
 
@@ -51,7 +49,9 @@ class DeltaWriter final : public model::DeltaSink {
     bool due = !written_ || clock_.MonoNow() - last_ >= kDeltaPause ||
                text_.size() + reasoning_.size() >= kDeltaBytes;
     if (!due) co_return Result<void>();
-    co_return co_await Flush();
+    written_ = true;
+    last_ = clock_.MonoNow();
+    co_return co_await sink_.Emit(Take());
   }
 
   EventSink& sink_;
@@ -176,7 +176,6 @@ Task<Result<model::ModelReply>> Engine::AskModel(Until until) {
     auto reply = co_await provider_.Complete(request, deltas, until);
     outcome_.usage.model_calls++;
     if (reply) {
-      CAISSON_CO_TRY(co_await deltas.Flush());
       MakeIdsUnique(*reply);
       if (reply->usage.has_value()) {
         outcome_.usage.reported_model_calls++;
@@ -186,7 +185,12 @@ Task<Result<model::ModelReply>> Engine::AskModel(Until until) {
         Add(outcome_.usage.sum.cache_write_tokens, reply->usage->cache_write_tokens);
         Add(outcome_.usage.sum.reasoning_tokens, reply->usage->reasoning_tokens);
       }
-      std::vector<events::NewEvent> told{AssistantEvent(outcome_.message_id, attempt, *reply)};
+      // The last deltas, the whole message and its calls are one step of the log.
+      std::vector<events::NewEvent> told = deltas.Take();
+      told.push_back(AssistantEvent(outcome_.message_id, attempt, *reply));
+      for (const model::ToolCall& call : reply->tool_calls) {
+        told.push_back(ToolCallEvent(call, outcome_.message_id));
+      }
       CAISSON_CO_TRY(co_await Tell(std::move(told)));
       co_return std::move(*reply);
     }
@@ -209,12 +213,6 @@ Task<Result<model::ModelReply>> Engine::AskModel(Until until) {
 }
 
 Task<Result<void>> Engine::RunTools(const model::ModelReply& reply, Until until) {
-  std::vector<events::NewEvent> started;
-  started.reserve(reply.tool_calls.size());
-  for (const model::ToolCall& call : reply.tool_calls) {
-    started.push_back(ToolCallEvent(call, outcome_.message_id));
-  }
-  CAISSON_CO_TRY(co_await Tell(std::move(started)));
   bool cut = reply.stop_reason == model::StopReason::kLength;
   // Each result is told as it lands; the first fatal error is the run's, after all have ended.
   Result<void> first;

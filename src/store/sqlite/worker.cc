@@ -65,15 +65,15 @@ Result<void> Worker::RunJobs(std::vector<Job>& batch) {
     for (Job& job : batch) job.run(*database_);
     return {};
   }
-  CAISSON_TRY(database_->Execute("BEGIN IMMEDIATE"));
+  CAISSON_TRY(database_->Prepare("BEGIN IMMEDIATE").Run());
   auto run = [&]() -> Result<void> {
     for (Job& job : batch) {
-      CAISSON_TRY(database_->Execute("SAVEPOINT job"));
-      bool keep = job.run(*database_);
-      CAISSON_TRY(database_->Execute(keep ? "RELEASE job" : "ROLLBACK TO job; RELEASE job"));
+      CAISSON_TRY(database_->Prepare("SAVEPOINT job").Run());
+      if (!job.run(*database_)) CAISSON_TRY(database_->Prepare("ROLLBACK TO job").Run());
+      CAISSON_TRY(database_->Prepare("RELEASE job").Run());
     }
     CAISSON_FAILPOINT("store.before_commit");
-    CAISSON_TRY(database_->Execute("COMMIT"));
+    CAISSON_TRY(database_->Prepare("COMMIT").Run());
     CAISSON_FAILPOINT("store.after_commit");
     return {};
   };
