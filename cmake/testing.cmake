@@ -1,9 +1,16 @@
 # caisson_test(<name> SOURCES <file>... LINKS <target>... [LABELS <label>...] [TIMEOUT <s>] [SERIAL])
 # A GoogleTest program, one ctest test a program. Labels choose suites: unit (default), e2e, slow.
-find_package(GTest REQUIRED)
+# Without GoogleTest (group "test" of docs/dependencies.md) only the programs are built: `./run` needs no tests.
+find_package(GTest QUIET)
+if(NOT GTest_FOUND)
+  message(STATUS "GoogleTest is missing: tests are not built")
+endif()
 
 function(caisson_test name)
   cmake_parse_arguments(arg "SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  if(NOT GTest_FOUND)
+    return()
+  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
