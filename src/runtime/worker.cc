@@ -7,6 +7,7 @@
 #include "agent/payloads.h"
 #include "agent/tools/sandbox_tools.h"
 #include "base/failpoint.h"
+#include "guest/text.h"
 #include "json/json.h"
 #include "runtime/plan.h"
 
@@ -33,7 +34,8 @@ class LogSink final : public agent::EventSink {
 };
 
 NewEvent ErrorEvent(const Error& error) {
-  json::object payload{{"code", error.wire()}, {"message", error.message}};
+  // A message may quote what a peer sent; the log takes UTF-8 only.
+  json::object payload{{"code", error.wire()}, {"message", guest::ReplaceBadUtf8(error.message)}};
   return {EventType::kError, json::Serialize(payload)};
 }
 
@@ -120,12 +122,21 @@ Task<void> Worker::Carry(store::Claim claim) {
   }
   if (change) {
     auto ended = co_await store_.ChangeRun(job->claim.fence, *change);
-    // A cancel that came in the last moment has won: the run is cancelling and ends as that.
     if (!ended && ended.error().code == ErrorCode::kIllegalTransition) {
-      store::RunChange cancelled =
+      // A cancel that came in the last moment has won: the run is cancelling and ends as that.
+      change =
           Failed(RunStatus::kCancelled, {ErrorCode::kCancelled, "the run was cancelled", {}, {}});
-      (void)co_await store_.ChangeRun(job->claim.fence, std::move(cancelled));
+      ended = co_await store_.ChangeRun(job->claim.fence, *change);
+    } else if (!ended && ended.error().code == ErrorCode::kInternal) {
+      // An event that the log refuses must not leave the run without an end.
+      change =
+          Failed(RunStatus::kFailed,
+                 {ErrorCode::kInternal, "the run's last events could not be recorded", {}, {}});
+      ended = co_await store_.ChangeRun(job->claim.fence, *change);
     }
+    // Whatever else fails (the store is gone, the run is another's): the lease runs out, and the
+    // next owner settles it.
+    if (!ended) change = Fail(ended.error());
   }
   job->watchers.request_stop();
   co_await job->side.Join();
