@@ -74,8 +74,8 @@ class Guest {
       }
       proc = *std::move(opened);
     }
-    bool switches = ::geteuid() == 0;
-    CAISSON_TRY(spawner_.Fork(config_.user, switches, config_.filter.get(), proc.get()));
+    CAISSON_TRY(spawner_.Fork(config_.user, Identity::Switches(config_.user), config_.filter.get(),
+                              proc.get()));
     config_.filter.reset();
     RaiseDescriptorLimit();  // after the fork: commands keep the usual limit
     CAISSON_TRY(Handshake(config_.sync.get()));

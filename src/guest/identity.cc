@@ -33,16 +33,18 @@ bool HasFilePower() {
 
 }  // namespace
 
+bool Identity::Switches(const CommandUser& user) {
+  return ::geteuid() != user.uid || HasFilePower();
+}
+
 Result<Identity> Identity::Establish(const CommandUser& user) {
   Identity identity;
   identity.uid_ = user.uid;
   identity.gid_ = user.gid;
+  if (!Switches(user)) return identity;
   if (::geteuid() != 0) {
-    if (::geteuid() != user.uid) {
-      return Fail(ErrorCode::kLaunchFailed, "the guest is uid " + Decimal(::geteuid()) +
-                                                " and cannot act as uid " + Decimal(user.uid));
-    }
-    return identity;
+    return Fail(ErrorCode::kLaunchFailed, "the guest is uid " + Decimal(::geteuid()) +
+                                              " and cannot act as uid " + Decimal(user.uid));
   }
   identity.switches_ = true;
   identity.separate_ = user.uid != 0;

@@ -17,6 +17,10 @@ class Identity {
   // Commands run as another user than the guest.
   bool separate() const { return separate_; }
   bool switches() const { return switches_; }
+  // Whether this process must become another to act as `user`. Not with one uid for both and no
+  // power over files to lay down: so it is without root, where the only uid may be 0 inside,
+  // without a single capability.
+  static bool Switches(const CommandUser& user);
   uid_t uid() const { return uid_; }
 
   // For a forked worker: all ids, no way back, not traceable. False means: exit at once.

@@ -144,6 +144,27 @@ TEST_F(ExecTest, AKilledCallerLeavesNothingRunning) {
   }));
 }
 
+// Without root: the full profile is refused and names the other, which works.
+TEST(Rootless, TheRefusalNamesTheProfileThatDoes) {
+  if (::geteuid() != 0) GTEST_SKIP() << "takes another user by itself";
+  const std::vector<std::string> as_nobody{"--reuid=61234", "--regid=61234", "--clear-groups",
+                                           ProgramPath(), "exec"};
+  auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = as_nobody;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProgram("/usr/bin/setpriv", std::move(arguments));
+  };
+  Finished refused = run({"--", "true"});
+  if (refused.err.find("Permission denied") != std::string::npos)
+    GTEST_SKIP() << "another user cannot reach " << ProgramPath();
+  EXPECT_EQ(refused.code, 125);
+  EXPECT_NE(refused.err.find("default-rootless"), std::string::npos) << refused.err;
+  Finished result = run({"--profile", "default-rootless", "--", "sh", "-c",
+                         "echo x > f && cat f; echo y > /usr/y; exit 3"});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_EQ(result.out, "x\n");
+}
+
 TEST(Doctor, SaysWhatHolds) {
   Finished human = RunCaisson({"doctor"});
   EXPECT_NE(human.out.find("seccomp"), std::string::npos);

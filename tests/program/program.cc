@@ -40,15 +40,21 @@ std::string ProgramPath() {
   return std::string(dir == nullptr ? "build/debug/bin" : dir) + "/caisson";
 }
 
-Finished RunCaisson(std::vector<std::string> arguments, std::string input,
-                    std::vector<std::string> environment) {
-  auto output = RunCommand(SpecOf(std::move(arguments), std::move(environment)), input, 64 << 20,
-                           system_clock, Soon());
+Finished RunProgram(const std::string& program, std::vector<std::string> arguments,
+                    std::string input, std::vector<std::string> environment) {
+  SpawnSpec spec = SpecOf(std::move(arguments), std::move(environment));
+  spec.program = program;
+  auto output = RunCommand(spec, input, 64 << 20, system_clock, Soon());
   if (!output) {
     ADD_FAILURE() << output.error().ToString();
     return {};
   }
   return {CodeOf(output->status), std::move(output->out), std::move(output->err)};
+}
+
+Finished RunCaisson(std::vector<std::string> arguments, std::string input,
+                    std::vector<std::string> environment) {
+  return RunProgram(ProgramPath(), std::move(arguments), std::move(input), std::move(environment));
 }
 
 Service::Service(std::vector<std::string> arguments, std::vector<std::string> environment) {

@@ -22,6 +22,10 @@ struct Finished {
 Finished RunCaisson(std::vector<std::string> arguments, std::string input = "",
                     std::vector<std::string> environment = {});
 
+// The same with another program.
+Finished RunProgram(const std::string& program, std::vector<std::string> arguments,
+                    std::string input = "", std::vector<std::string> environment = {});
+
 // A long-running program; ready when it has printed its first line. SIGKILL when dropped.
 class Service {
  public:

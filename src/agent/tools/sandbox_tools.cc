@@ -81,6 +81,20 @@ bool IsForTheModel(ErrorCode code) {
   }
 }
 
+bool IsForTheOperator(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kNoBackend:
+    case ErrorCode::kHostUnsupported:
+    case ErrorCode::kLimitNotEnforced:
+    case ErrorCode::kIsolationNotPermitted:
+    case ErrorCode::kCapabilityNotSupported:
+    case ErrorCode::kEgressNotEnforced:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // The run's end for a cancelled call; an outcome for everything else.
 Result<ToolOutcome> ToOutcome(const Error& error) {
   if (error.code == ErrorCode::kCancelled) return Fail(error);
@@ -172,7 +186,14 @@ Task<Result<ToolOutcome>> SandboxTools::Call(std::string, std::string name, json
                                              Until until) {
   auto entry = std::ranges::find(Entries(), name, &Entry::name);
   if (entry == Entries().end()) co_return Fail(ErrorCode::kInternal, "no such tool: " + name);
-  TOOL_ASSIGN(Guest guest, co_await source_(until));
+  auto source = co_await source_(until);
+  if (!source) {
+    // Nothing the model does can change what the host or the profile lacks: the run ends, and
+    // whoever started it is told.
+    if (IsForTheOperator(source.error().code)) co_return Fail(std::move(source.error()));
+    co_return ToOutcome(source.error());
+  }
+  Guest guest = std::move(*source);
   co_return co_await (this->*entry->tool)(std::move(guest), std::move(arguments), std::move(until));
 }
 
