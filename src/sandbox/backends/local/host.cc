@@ -4,8 +4,10 @@
 #include <linux/capability.h>
 #include <linux/landlock.h>
 #include <linux/mount.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -74,15 +76,13 @@ void ProbeIds(HostFacts& facts) {
   }
 }
 
-// The try, in a child that shares this process's memory while this process waits (as vfork): system
-// calls only.
+// The try, in a child process: system calls only, since other threads of this one may hold locks.
 struct Try {
   bool rooted = false;
   const char* failed = nullptr;
   int error = 0;
 
-  static int Run(void* argument) {
-    auto* self = static_cast<Try*>(argument);
+  static int Run(Try* self) {
     // A masked /proc of an outer container makes a new one forbidden: better known now.
     int proc = static_cast<int>(syscall(SYS_fsopen, "proc", 1u));
     if (proc < 0) return self->Failed("fsopen proc");
@@ -101,20 +101,27 @@ struct Try {
 };
 
 Ability ProbeNamespaces(bool rooted) {
-  constexpr int kNamespaces =
+  constexpr uint64_t kNamespaces =
       CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
-  Try attempt;
-  attempt.rooted = rooted;
-  std::vector<char> stack(64 * 1024);
-  // Without CLONE_FILES: what the child opens goes with it.
-  int flags = kNamespaces | (rooted ? 0 : CLONE_NEWUSER) | CLONE_VM | CLONE_VFORK | SIGCHLD;
-  int pid = clone(&Try::Run, stack.data() + stack.size(), flags, &attempt);
+  // Shared with the child, which has a copy of everything else.
+  void* page =
+      mmap(nullptr, sizeof(Try), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return {false, "no memory to try: " + ErrnoName(errno)};
+  auto* shared = new (page) Try;
+  shared->rooted = rooted;
+  clone_args arguments{};
+  arguments.flags = kNamespaces | (rooted ? 0 : CLONE_NEWUSER);
+  arguments.exit_signal = SIGCHLD;
+  long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (pid == 0) _exit(Try::Run(shared));
   if (pid < 0) {
-    attempt.Failed("clone");
+    shared->Failed("clone3");
   } else {
-    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    while (waitpid(static_cast<pid_t>(pid), nullptr, 0) < 0 && errno == EINTR) {
     }
   }
+  Try attempt = *shared;
+  munmap(page, sizeof(Try));
   if (attempt.failed == nullptr) return {true, ""};
   std::string reason =
       "namespaces cannot be made: " + std::string(attempt.failed) + ": " + ErrnoName(attempt.error);
