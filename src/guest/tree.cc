@@ -119,8 +119,9 @@ SupervisedTree::~SupervisedTree() { loop_.Forget(socket_.get()); }
 void SupervisedTree::ReadReports() {
   SupervisorReport report;
   ssize_t got = ::recv(socket_.get(), &report, sizeof report, MSG_DONTWAIT);
-  // A peer that ends with an order of ours unread leaves ECONNRESET, which comes once and before the
-  // reports that it sent: those are still there to be read. Only the end of the stream is a loss.
+  // A peer that ends with an order of ours unread leaves ECONNRESET, which comes once and before
+  // the reports that it sent: those are still there to be read. Only the end of the stream is a
+  // loss.
   if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;
   bool lost = got != static_cast<ssize_t>(sizeof report);
   bool last = lost || report.kind == SupervisorReport::Kind::kGone ||
