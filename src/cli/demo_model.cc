@@ -28,7 +28,7 @@ struct Turn {
   json::array calls;  // as the protocol has them
 };
 
-json::object Call(std::string_view id, std::string_view name, json::object arguments) {
+json::object Call(std::string_view id, std::string_view name, const json::object& arguments) {
   return {{"id", id},
           {"type", "function"},
           {"function", {{"name", name}, {"arguments", json::Serialize(arguments)}}}};
