@@ -123,13 +123,14 @@ void FileReplacement::KeepAttributes() {
   if (size <= 0) return;
   std::string value(kMaxAttributeBytes, '\0');
   for (size_t at = 0; at < static_cast<size_t>(size);) {
-    std::string_view name(names.c_str() + at);
+    const char* text = names.c_str() + at;  // each ends with its NUL
+    std::string_view name(text);
     at += name.size() + 1;
     // Capabilities belong to a content, and go with it as they do when a file is written in place.
     if (!name.starts_with("user.") && name != "system.posix_acl_access") continue;
-    ssize_t got = ::fgetxattr(source->get(), name.data(), value.data(), value.size());
+    ssize_t got = ::fgetxattr(source->get(), text, value.data(), value.size());
     if (got >= 0) {
-      ::fsetxattr(file_.get(), name.data(), value.data(), static_cast<size_t>(got), 0);
+      ::fsetxattr(file_.get(), text, value.data(), static_cast<size_t>(got), 0);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "launcher/plan.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -82,15 +83,18 @@ class Reader {
   void Number(T& value) {
     if (rest_.size() < sizeof value) ok_ = false;
     if (!ok_) return;
-    std::memcpy(&value, rest_.data(), sizeof value);
+    std::copy_n(rest_.begin(), sizeof value, reinterpret_cast<char*>(&value));
     rest_.remove_prefix(sizeof value);
   }
   template <typename T>
   void Enum(T& value, T last) {
     uint8_t number = 0;
     Number(number);
-    if (number > static_cast<uint8_t>(last)) ok_ = false;
-    value = static_cast<T>(number);
+    if (number > static_cast<uint8_t>(last)) {
+      ok_ = false;
+    } else {
+      value = static_cast<T>(number);
+    }
   }
 
   std::string_view rest_;
