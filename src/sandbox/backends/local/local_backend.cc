@@ -82,8 +82,8 @@ Declaration Declare(const HostFacts& facts) {
   auto add = [&](std::string name, bool holds, std::string detail) {
     declaration.facts.push_back({std::move(name), holds, std::move(detail)});
   };
-  auto add_ability = [&](std::string name, const Ability& ability, std::string how) {
-    add(std::move(name), ability.available, ability.available ? std::move(how) : ability.reason);
+  auto add_ability = [&](const char* name, const Ability& ability, const std::string& how) {
+    add(name, ability.available, ability.available ? how : ability.reason);
   };
   add_ability("namespaces", facts.namespaces, "pid, mount, network, ipc, uts and user");
   add("uid_separation", facts.root,
