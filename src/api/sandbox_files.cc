@@ -17,8 +17,8 @@ constexpr Millis kTransferTime{600'000};
 // them (a task starts later).
 using Parameters = std::span<const std::string_view>;
 
-constexpr std::array<std::string_view, 7> kWriteParameters{
-    "path", "root", "mode", "create_only", "parents", "if_match", "hash"};
+constexpr std::array<std::string_view, 6> kWriteParameters{"path",        "root",    "mode",
+                                                           "create_only", "parents", "if_match"};
 constexpr std::array<std::string_view, 3> kReadParameters{"path", "root", "hash"};
 constexpr std::array<std::string_view, 7> kLinesParameters{
     "path", "root", "offset", "limit", "max_bytes", "max_line_bytes", "newline"};

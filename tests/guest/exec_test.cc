@@ -51,6 +51,19 @@ class GuestExec : public testing::TestWithParam<Tracking> {
                         json::serialize(json::object{{"signal", name}, {"scope", scope}}));
   }
   json::value State(const std::string& id) { return guest_->Call("GET", "/v1/execs/" + id).Json(); }
+  // Where the output of a command has stopped by itself: two looks, a tenth of a second apart,
+  // agree.
+  int64_t OffsetWhenStill(const std::string& id) {
+    int64_t offset = -1;
+    EXPECT_TRUE(WaitFor([&] {
+      int64_t now = State(id).at("offset").as_int64();
+      bool still = now == offset;
+      offset = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      return still;
+    }));
+    return offset;
+  }
 
   std::unique_ptr<GuestProcess> guest_;
   bool unclean_expected_ = false;
@@ -239,15 +252,7 @@ TEST_P(GuestExec, Case16_SlowReaderSlowsTheCommand) {
   ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
                     R"({"id":"flood","command":"yes | head -c 100000000"})");
   int64_t before = guest_->RssKiB();
-  int64_t offset = -1;
-  // It stops by itself: no reader, no progress.
-  ASSERT_TRUE(WaitFor([&] {
-    int64_t now = State("flood").at("offset").as_int64();
-    bool still = now == offset;
-    offset = now;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    return still;
-  }));
+  int64_t offset = OffsetWhenStill("flood");
   EXPECT_LT(offset, 8'000'000);
   if (kMeasures) EXPECT_LT(guest_->RssKiB() - before, 4096);
   EXPECT_EQ(guest_->Shell("echo meanwhile").out, "meanwhile\n");
@@ -572,14 +577,7 @@ TEST_P(GuestExec, TheSlowestReaderSetsThePace) {
   EXPECT_EQ(guest_->Call("PUT", "/v1/files/content?path=go", "").status, 200);
   ExecResult a;
   std::thread reader([&] { Collect(first, a); });
-  int64_t offset = -1;
-  EXPECT_TRUE(WaitFor([&] {
-    int64_t now = State("two").at("offset").as_int64();
-    bool still = now == offset;
-    offset = now;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    return still;
-  }));
+  int64_t offset = OffsetWhenStill("two");
   EXPECT_LT(offset, 8'000'000);
   ExecResult b;
   Collect(second, b);

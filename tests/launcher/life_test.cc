@@ -73,7 +73,9 @@ TEST_F(LauncherTest, NothingOfTheLauncherIsInherited) {
 
 TEST_F(LauncherTest, SparedByTheOutOfMemoryKillerIsNotInherited) {
   // Lowering it takes a right that not every root has.
-  if (!WriteControlFile("/proc/self/oom_score_adj", "-500").has_value()) GTEST_SKIP();
+  if (!WriteControlFile("/proc/self/oom_score_adj", "-500").has_value()) {
+    GTEST_SKIP() << "lowering the oom score needs CAP_SYS_RESOURCE";
+  }
   Client client(state_dir_, "--keep");
   Box box = Start(client);
   EXPECT_TRUE(WriteControlFile("/proc/self/oom_score_adj", "0").has_value());
