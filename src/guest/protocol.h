@@ -163,13 +163,17 @@ constexpr std::optional<ExitReason> ExitReasonFromName(std::string_view name) {
 // --- Start-up ---------------------------------------------------------------------------------
 
 // How a guest is started: `caisson-guest serve`, with everything else in descriptors and these
-// environment variables (names below), which it removes from its own environment.
+// environment variables (names below), which it removes from its own environment. Its spawner,
+// where whoever starts the guest starts that too, is `caisson-guest spawn` with CONFIG_FD,
+// SPAWNER_FD and optionally FILTER_FD.
 //   CAISSON_GUEST_LISTEN_FD   listening stream socket; its channel
 //   CAISSON_GUEST_TOKEN_FD    a file whose whole content is the token; read once and closed
 //   CAISSON_GUEST_CONFIG_FD   a file holding the start-up configuration, JSON (see the document)
 //   CAISSON_GUEST_FILTER_FD   optional: a seccomp program (struct sock_filter[]) for commands
 //   CAISSON_GUEST_CGROUP_FD   optional: directory of a cgroup-v2 tree it may make children in
 //   CAISSON_GUEST_MEMEVENTS_FD optional: read-only memory events, the evidence for `oom`
+//   CAISSON_GUEST_SPAWNER_FD  optional: one end of a seqpacket socket pair, whose other end a
+//                             spawner has; without it the guest forks one
 //   CAISSON_GUEST_SYNC_FD     optional: stream socket to whoever started it, see kSync*
 inline constexpr std::string_view kEnvListenFd = "CAISSON_GUEST_LISTEN_FD";
 inline constexpr std::string_view kEnvTokenFd = "CAISSON_GUEST_TOKEN_FD";
@@ -177,14 +181,11 @@ inline constexpr std::string_view kEnvConfigFd = "CAISSON_GUEST_CONFIG_FD";
 inline constexpr std::string_view kEnvFilterFd = "CAISSON_GUEST_FILTER_FD";
 inline constexpr std::string_view kEnvCgroupFd = "CAISSON_GUEST_CGROUP_FD";
 inline constexpr std::string_view kEnvMemEventsFd = "CAISSON_GUEST_MEMEVENTS_FD";
+inline constexpr std::string_view kEnvSpawnerFd = "CAISSON_GUEST_SPAWNER_FD";
 inline constexpr std::string_view kEnvSyncFd = "CAISSON_GUEST_SYNC_FD";
 
-// On the sync socket the guest writes kSyncSpawnerUp once its spawner process exists (it has
-// inherited the command cgroup), then waits for kSyncProceed, by which time whoever started it has
-// moved the guest itself to its own cgroup. After that it writes kSyncReady and serves. On failure
-// it writes kSyncFailed, then one line of text, and exits.
-inline constexpr char kSyncSpawnerUp = 'S';
-inline constexpr char kSyncProceed = 'P';
+// On the sync socket the guest writes kSyncReady when its spawner has said that it is there, and
+// serves. On failure it writes kSyncFailed, then one line of text, and exits.
 inline constexpr char kSyncReady = 'R';
 inline constexpr char kSyncFailed = 'F';
 

@@ -19,38 +19,37 @@
 
 namespace caisson::launcher {
 
-inline constexpr uint32_t kPlanVersion = 1;
+inline constexpr uint32_t kPlanVersion = 2;
 inline constexpr size_t kMaxPlanBytes = 1 << 20;
 
-// What is done, in this order. Steps before kClone run in the launcher, kCgroupGuest in the
-// launcher while the guest waits, the rest in the new process.
+// What is done, in this order. Steps before kClone run in the launcher, the rest in the new
+// process; from kSpawner on in two of them, the guest and its spawner, each for itself.
 enum class LaunchStep : uint8_t {
   kDecodePlan,
-  kCgroups,        // make the cgroup directories, write limits
-  kClone,          // clone3 with the namespaces
-  kUserMapEarly,   // rootless only: the user namespace was made by kClone
-  kCgroupCommand,  // the new process joins the command cgroups (its spawner will inherit them)
-  kNetwork,        // loopback up
-  kMounts,         // the new root, see MountStep
-  kPivot,          // pivot_root, old root unmounted
+  kCgroups,       // make the cgroup directories, write limits
+  kClone,         // clone3 with the namespaces
+  kUserMapEarly,  // rootless only: the user namespace was made by kClone
+  kCgroupGuest,   // the new process joins the guest's cgroups
+  kNetwork,       // loopback up
+  kMounts,        // the new root, see MountStep
+  kPivot,         // pivot_root, old root unmounted
   kHostname,
   kUserNamespace,  // rooted only: unshare(CLONE_NEWUSER) after all mounts, so that nothing inside
                    // owns the mount, network, pid or uts namespace; then the maps
+  kSpawner,        // a second process is born into the command cgroups. Nobody is moved between
+                   // cgroups: moving another process waits for an RCU grace period (6-13 ms)
   kIdentity,       // uid, gid, no supplementary groups
   kLimits,         // resource limits
   kCapabilities,   // bounding set reduced, no_new_privs
   kLandlock,
   kSeccomp,  // the outer filter
   kExecGuest,
-  kGuestSpawner,  // the guest said kSyncSpawnerUp
-  kCgroupGuest,   // the guest moved to its own cgroup
-  kGuestReady,    // the guest said kSyncReady
+  kGuestReady,  // the guest said kSyncReady
 };
-inline constexpr std::array<std::string_view, 19> kLaunchStepNames{
-    "decode_plan", "cgroups",       "clone",        "user_map_early", "cgroup_command",
-    "network",     "mounts",        "pivot",        "hostname",       "user_namespace",
-    "identity",    "limits",        "capabilities", "landlock",       "seccomp",
-    "exec_guest",  "guest_spawner", "cgroup_guest", "guest_ready"};
+inline constexpr std::array<std::string_view, 18> kLaunchStepNames{
+    "decode_plan", "cgroups",      "clone",    "user_map_early", "cgroup_guest", "network",
+    "mounts",      "pivot",        "hostname", "user_namespace", "spawner",      "identity",
+    "limits",      "capabilities", "landlock", "seccomp",        "exec_guest",   "guest_ready"};
 constexpr std::string_view NameOf(LaunchStep step) {
   return kLaunchStepNames[static_cast<size_t>(step)];
 }
