@@ -36,20 +36,20 @@ enum class LaunchStep : uint8_t {
   kHostname,
   kUserNamespace,  // rooted only: unshare(CLONE_NEWUSER) after all mounts, so that nothing inside
                    // owns the mount, network, pid or uts namespace; then the maps
+  kLandlock,       // one domain for all: its scopes keep signals inside it
   kSpawner,        // a second process is born into the command cgroups. Nobody is moved between
                    // cgroups: moving another process waits for an RCU grace period (6-13 ms)
   kIdentity,       // uid, gid, no supplementary groups
   kLimits,         // resource limits
   kCapabilities,   // bounding set reduced, no_new_privs
-  kLandlock,
-  kSeccomp,  // the outer filter
+  kSeccomp,        // the outer filter
   kExecGuest,
   kGuestReady,  // the guest said kSyncReady
 };
 inline constexpr std::array<std::string_view, 18> kLaunchStepNames{
-    "decode_plan", "cgroups",      "clone",    "user_map_early", "cgroup_guest", "network",
-    "mounts",      "pivot",        "hostname", "user_namespace", "spawner",      "identity",
-    "limits",      "capabilities", "landlock", "seccomp",        "exec_guest",   "guest_ready"};
+    "decode_plan", "cgroups", "clone",        "user_map_early", "cgroup_guest", "network",
+    "mounts",      "pivot",   "hostname",     "user_namespace", "landlock",     "spawner",
+    "identity",    "limits",  "capabilities", "seccomp",        "exec_guest",   "guest_ready"};
 constexpr std::string_view NameOf(LaunchStep step) {
   return kLaunchStepNames[static_cast<size_t>(step)];
 }
