@@ -36,14 +36,18 @@ Result<void> WriteAll(int fd, std::string_view data) {
   return {};
 }
 
-Result<std::string> ReadAll(int fd, size_t limit) {
+namespace {
+
+// `read_some(buffer, size, offset)` is read(2) or pread(2).
+template <typename ReadSome>
+Result<std::string> ReadUpTo(size_t limit, ReadSome read_some) {
   std::string content;
   size_t used = 0;
   for (;;) {
     // One byte over the limit is asked for, so that a file of exactly `limit` bytes is accepted.
     size_t want = std::min<size_t>(limit + 1 - used, 64 * 1024);
     content.resize(used + want);
-    ssize_t got = ::read(fd, content.data() + used, want);
+    ssize_t got = read_some(content.data() + used, want, used);
     if (got < 0) {
       if (errno == EINTR) continue;
       return Fail(ErrnoError(errno, "read"));
@@ -55,6 +59,19 @@ Result<std::string> ReadAll(int fd, size_t limit) {
       return content;
     }
   }
+}
+
+}  // namespace
+
+Result<std::string> ReadAll(int fd, size_t limit) {
+  return ReadUpTo(limit,
+                  [fd](char* buffer, size_t size, size_t) { return ::read(fd, buffer, size); });
+}
+
+Result<std::string> ReadFromStart(int fd, size_t limit) {
+  return ReadUpTo(limit, [fd](char* buffer, size_t size, size_t offset) {
+    return ::pread(fd, buffer, size, static_cast<off_t>(offset));
+  });
 }
 
 Result<std::string> ReadWholeFile(const std::string& path, size_t limit) {

@@ -20,6 +20,9 @@ Result<UniqueFd> OpenFileAt(int dir_fd, const char* path, int flags, uint32_t mo
 Result<void> WriteAll(int fd, std::string_view data);
 // Reads until end of file, at most `limit` bytes; kFileTooLarge beyond.
 Result<std::string> ReadAll(int fd, size_t limit);
+// The same for a file from its beginning, whatever its position is, and leaving that as it is: for
+// a descriptor that several processes share.
+Result<std::string> ReadFromStart(int fd, size_t limit);
 // Opens, reads, closes. For small host files: /proc, /sys, configuration.
 Result<std::string> ReadWholeFile(const std::string& path, size_t limit = 1 << 20);
 // Opens an existing file and writes `data` in one write(2): control files of cgroups and /proc.

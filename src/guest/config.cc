@@ -33,10 +33,12 @@ Result<UniqueFd> TakeFd(std::string_view variable, bool required) {
   return fd;
 }
 
-// From its start where it can be: whoever wrote the file may have left the offset at its end.
-Result<std::string> ReadFromStart(int fd, size_t limit) {
-  ::lseek(fd, 0, SEEK_SET);
-  return ReadAll(fd, limit);
+// What the guest and its spawner have both.
+Result<void> ReadShared(Config& config) {
+  CAISSON_ASSIGN(UniqueFd settings, TakeFd(kEnvConfigFd, true));
+  CAISSON_ASSIGN(config.filter, TakeFd(kEnvFilterFd, false));
+  CAISSON_ASSIGN(std::string text, ReadFromStart(settings.get(), kMaxConfigBytes));
+  return ParseConfig(text, config);
 }
 
 }  // namespace
@@ -83,14 +85,17 @@ Result<void> ReadConfig(Config& config) {
   CAISSON_ASSIGN(config.sync, TakeFd(kEnvSyncFd, false));
   CAISSON_ASSIGN(config.listen, TakeFd(kEnvListenFd, true));
   CAISSON_ASSIGN(UniqueFd token, TakeFd(kEnvTokenFd, true));
-  CAISSON_ASSIGN(UniqueFd settings, TakeFd(kEnvConfigFd, true));
-  CAISSON_ASSIGN(config.filter, TakeFd(kEnvFilterFd, false));
   CAISSON_ASSIGN(config.cgroup, TakeFd(kEnvCgroupFd, false));
   CAISSON_ASSIGN(config.mem_events, TakeFd(kEnvMemEventsFd, false));
+  CAISSON_ASSIGN(config.spawner, TakeFd(kEnvSpawnerFd, false));
   CAISSON_ASSIGN(config.token, ReadFromStart(token.get(), kMaxTokenBytes));
   if (config.token.empty()) return Fail(ErrorCode::kInvalidConfig, "the token is empty");
-  CAISSON_ASSIGN(std::string text, ReadFromStart(settings.get(), kMaxConfigBytes));
-  return ParseConfig(text, config);
+  return ReadShared(config);
+}
+
+Result<void> ReadSpawnerConfig(Config& config) {
+  CAISSON_ASSIGN(config.spawner, TakeFd(kEnvSpawnerFd, true));
+  return ReadShared(config);
 }
 
 }  // namespace caisson::guest

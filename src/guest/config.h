@@ -32,6 +32,7 @@ struct Config {
   UniqueFd filter;  // optional, like all below
   UniqueFd cgroup;
   UniqueFd mem_events;
+  UniqueFd spawner;
   UniqueFd sync;
 };
 
@@ -39,6 +40,8 @@ struct Config {
 // kInvalidConfig with a message that names the variable or field. `sync` is set, if it was named,
 // even when the rest fails, so that the failure can be told there.
 Result<void> ReadConfig(Config& config);
+// The same for `caisson-guest spawn`, which has the user, the filter and `spawner` only.
+Result<void> ReadSpawnerConfig(Config& config);
 // The JSON of CAISSON_GUEST_CONFIG_FD.
 Result<void> ParseConfig(std::string_view text, Config& config);
 

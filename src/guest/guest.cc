@@ -38,18 +38,6 @@ Result<void> HoldStdio() {
   return {};
 }
 
-Result<void> Handshake(int sync) {
-  if (sync < 0) return {};
-  CAISSON_TRY(WriteAll(sync, std::string_view(&kSyncSpawnerUp, 1)));
-  for (;;) {
-    char answer = 0;
-    ssize_t got = ::read(sync, &answer, 1);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 1 && answer == kSyncProceed) return {};
-    return Fail(ErrorCode::kLaunchFailed, "whoever started the guest did not say to proceed");
-  }
-}
-
 class Guest {
  public:
   explicit Guest(Config& config) : config_(config), server_(loop_, config.token) {
@@ -65,20 +53,17 @@ class Guest {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     ::umask(0);  // modes are given exactly
     supervised_ = !config_.cgroup;
-    UniqueFd proc;
-    if (supervised_) {
-      auto opened = OpenFile("/proc", O_RDONLY | O_DIRECTORY);
-      if (!opened) {
-        return Fail(ErrorCode::kHostUnsupported,
-                    "neither a cgroup-v2 directory nor /proc: commands could not be tracked");
-      }
-      proc = *std::move(opened);
+    if (supervised_ && !OpenFile("/proc", O_RDONLY | O_DIRECTORY)) {
+      return Fail(ErrorCode::kHostUnsupported,
+                  "neither a cgroup-v2 directory nor /proc: commands could not be tracked");
     }
-    CAISSON_TRY(spawner_.Fork(config_.user, Identity::Switches(config_.user), config_.filter.get(),
-                              proc.get()));
+    if (config_.spawner) {
+      spawner_.Adopt(std::move(config_.spawner));
+    } else {
+      CAISSON_TRY(spawner_.Fork(config_.user, config_.filter.get()));
+    }
     config_.filter.reset();
     RaiseDescriptorLimit();  // after the fork: commands keep the usual limit
-    CAISSON_TRY(Handshake(config_.sync.get()));
     CAISSON_ASSIGN(identity_, Identity::Establish(config_.user));
     if (!supervised_) {
       auto usable = CgroupTree::Probe(config_.cgroup.get());
@@ -89,7 +74,6 @@ class Guest {
     }
     CAISSON_TRY(loop_.Init());
     CAISSON_TRY(children_.Init(loop_, [this] { Shutdown(); }));
-    CAISSON_TRY(spawner_.Attach(loop_, [this] { server_.MarkUnclean("the spawner died"); }));
     context_.supervised = supervised_;
     execs_.Install();
     CAISSON_ASSIGN(files_, FileCalls::Open(loop_, server_, children_, identity_, config_.work_dir));
@@ -97,6 +81,9 @@ class Guest {
     search_.emplace(server_, *files_);
     search_->Install();
     InstallLife();
+    // Last, so that it comes up meanwhile.
+    CAISSON_TRY(spawner_.AwaitUp());
+    CAISSON_TRY(spawner_.Attach(loop_, [this] { server_.MarkUnclean("the spawner died"); }));
     int flags = ::fcntl(config_.listen.get(), F_GETFL);
     ::fcntl(config_.listen.get(), F_SETFL, flags | O_NONBLOCK);
     return server_.Listen(config_.listen.get());

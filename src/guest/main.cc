@@ -9,6 +9,7 @@
 #include "guest/config.h"
 #include "guest/guest.h"
 #include "guest/protocol.h"
+#include "guest/spawner.h"
 
 namespace {
 
@@ -29,14 +30,23 @@ int RunServe() {
   return 1;
 }
 
+int RunSpawn() {
+  caisson::guest::Config config;
+  auto ended = caisson::guest::ReadSpawnerConfig(config);
+  if (ended) ended = caisson::guest::RunSpawner(config);
+  (void)WriteAll(2, "caisson-guest: " + ended.error().ToString() + "\n");
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string_view command = argc == 2 ? argv[1] : "";
   if (command == "serve") ::_exit(RunServe());
+  if (command == "spawn") ::_exit(RunSpawn());
   if (command == "--version") {
     return WriteAll(1, "caisson-guest " CAISSON_VERSION "\n").has_value() ? 0 : 1;
   }
-  (void)WriteAll(2, "usage: caisson-guest serve | --version\n");
+  (void)WriteAll(2, "usage: caisson-guest serve | spawn | --version\n");
   return 2;
 }

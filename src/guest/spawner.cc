@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/syscall.h"
+#include "guest/identity.h"
 #include "guest/supervisor.h"
 
 namespace caisson::guest {
@@ -49,8 +50,14 @@ struct Answer {
 // The process itself. Single-threaded, blocking; holds nothing but its socket and the filter.
 class SpawnerProcess {
  public:
-  SpawnerProcess(int socket, int proc, const LaunchIdentity& identity, sock_fprog filter)
-      : socket_(socket), proc_(proc), identity_(identity), filter_(filter) {}
+  // `user` and `program` (a filter, or empty) outlive it.
+  SpawnerProcess(int socket, const CommandUser& user, std::string& program)
+      : socket_(socket),
+        identity_{Identity::Switches(user), user.uid, user.gid, user.groups.data(),
+                  user.groups.size()} {
+    filter_.len = static_cast<unsigned short>(program.size() / sizeof(sock_filter));
+    filter_.filter = reinterpret_cast<sock_filter*>(program.data());
+  }
 
   [[noreturn]] void Run() {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -64,6 +71,10 @@ class SpawnerProcess {
     for (int signal = 1; signal < 65; signal++) ::signal(signal, SIG_DFL);
     failure_ = MakeSharedFailure();
     if (failure_ == nullptr) ::_exit(1);
+    // For supervisors; without it they say so.
+    proc_ = ::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    Answer up;
+    if (::send(socket_, &up, sizeof up, MSG_NOSIGNAL) < 0) ::_exit(0);
     for (;;) Serve();
   }
 
@@ -151,12 +162,22 @@ class SpawnerProcess {
   }
 
   const int socket_;
-  const int proc_;
   const LaunchIdentity identity_;
-  const sock_fprog filter_;
+  sock_fprog filter_{};
+  int proc_ = -1;
   LaunchFailure* failure_ = nullptr;
   char inline_[kInlineBytes];
 };
+
+// The seccomp program in the descriptor; empty without one.
+Result<std::string> ReadFilter(int fd) {
+  if (fd < 0) return std::string();
+  CAISSON_ASSIGN(std::string program, ReadFromStart(fd, sizeof(sock_filter) * BPF_MAXINSNS));
+  if (program.empty() || program.size() % sizeof(sock_filter) != 0) {
+    return Fail(ErrorCode::kInvalidConfig, "the seccomp program has an impossible size");
+  }
+  return program;
+}
 
 }  // namespace
 
@@ -169,15 +190,8 @@ Result<UniqueFd> MakeAnonymousFile(const char* name, std::string_view content) {
   return file;
 }
 
-Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, int proc) {
-  std::string program;
-  if (filter >= 0) {
-    ::lseek(filter, 0, SEEK_SET);
-    CAISSON_ASSIGN(program, ReadAll(filter, sizeof(sock_filter) * BPF_MAXINSNS));
-    if (program.empty() || program.size() % sizeof(sock_filter) != 0) {
-      return Fail(ErrorCode::kInvalidConfig, "the seccomp program has an impossible size");
-    }
-  }
+Result<void> Spawner::Fork(const CommandUser& user, int filter) {
+  CAISSON_ASSIGN(std::string program, ReadFilter(filter));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return Fail(ErrnoError(errno, "socketpair"));
@@ -187,26 +201,37 @@ Result<void> Spawner::Fork(const CommandUser& user, bool switches, int filter, i
   pid_t pid = ::fork();
   if (pid < 0) return Fail(ErrnoError(errno, "fork the spawner"));
   if (pid == 0) {
-    // Everything of the guest's is closed but the socket and /proc, moved to 3 and 4.
-    int socket = ::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 100);
-    int proc_copy = proc < 0 ? -1 : ::fcntl(proc, F_DUPFD_CLOEXEC, 100);
-    if (socket < 0 || ::dup3(socket, 3, O_CLOEXEC) < 0) ::_exit(1);
-    if (proc_copy >= 0) ::dup3(proc_copy, 4, O_CLOEXEC);
-    int first = proc_copy >= 0 ? 5 : 4;
-    if (::syscall(SYS_close_range, first, ~0U, 0) != 0) {
-      for (int fd = first; fd < 4096; fd++) ::close(fd);
+    // Everything of the guest's is closed but the socket, moved to 3.
+    if (theirs.get() == 3) {
+      (void)theirs.release();
+    } else if (::dup3(theirs.get(), 3, O_CLOEXEC) < 0) {
+      ::_exit(1);
     }
-    LaunchIdentity identity{switches, user.uid, user.gid, user.groups.data(), user.groups.size()};
-    sock_fprog filter_program{};
-    filter_program.len = static_cast<unsigned short>(program.size() / sizeof(sock_filter));
-    filter_program.filter = reinterpret_cast<sock_filter*>(program.data());
+    if (::syscall(SYS_close_range, 4, ~0U, 0) != 0) {
+      for (int fd = 4; fd < 4096; fd++) ::close(fd);
+    }
     // On the heap: its buffer is large, and it lives until the process ends.
-    auto* process = new SpawnerProcess(3, proc_copy >= 0 ? 4 : -1, identity, filter_program);
+    auto* process = new SpawnerProcess(3, user, program);
     process->Run();
   }
-  pid_ = pid;
   socket_ = std::move(ours);
   return {};
+}
+
+Result<void> RunSpawner(const Config& config) {
+  CAISSON_ASSIGN(std::string program, ReadFilter(config.filter.get()));
+  auto* process = new SpawnerProcess(config.spawner.get(), config.user, program);
+  process->Run();
+}
+
+Result<void> Spawner::AwaitUp() {
+  Answer up;
+  ssize_t got;
+  do {
+    got = ::recv(socket_.get(), &up, sizeof up, 0);
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof up) && up.id == 0) return {};
+  return Fail(ErrorCode::kLaunchFailed, "the spawner ended before it was there");
 }
 
 Result<void> Spawner::Attach(Loop& loop, std::function<void()> lost) {

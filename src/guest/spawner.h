@@ -1,4 +1,5 @@
-// The spawner: a small process, forked at start, that starts commands.
+// The spawner: a small process that starts commands. Whoever started the guest started it too
+// (`caisson-guest spawn`), or the guest forks it.
 //
 // Commands inherit its cgroup, not the guest's, and a fork of it costs little however large the
 // guest has grown. It makes commands children of the guest itself (CLONE_PARENT), so that the guest
@@ -47,25 +48,30 @@ class Spawner {
  public:
   using Done = std::function<void(const SpawnOutcome&)>;
 
-  // Forks the process. `identity` and the filter are fixed for its life; `proc` is /proc.
-  Result<void> Fork(const CommandUser& user, bool switches, int filter, int proc);
+  // Forks the process. The user and the filter are fixed for its life.
+  Result<void> Fork(const CommandUser& user, int filter);
+  // Takes one that runs already; `socket` is the guest's end of its pair.
+  void Adopt(UniqueFd socket) { socket_ = std::move(socket); }
+  // Blocks until the process has said that it is there.
+  Result<void> AwaitUp();
   // From now on answers are taken; `lost` is called once if the process dies.
   Result<void> Attach(Loop& loop, std::function<void()> lost);
   // `done` is called later, once. Requests are answered in their order.
   Result<void> Start(const SpawnRequest& request, Done done);
   // Asked for and not answered: an unknown child that ended may be one of these.
   bool pending() const { return !waiting_.empty(); }
-  pid_t pid() const { return pid_; }
 
  private:
   void ReadAnswers();
 
   Loop* loop_ = nullptr;
   UniqueFd socket_;
-  pid_t pid_ = -1;
   uint64_t next_ = 1;
   std::map<uint64_t, Done> waiting_;
   std::function<void()> lost_;
 };
+
+// `caisson-guest spawn`: serves the guest at the other end of config.spawner. Returns on failure.
+Result<void> RunSpawner(const Config& config);
 
 }  // namespace caisson::guest

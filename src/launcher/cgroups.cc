@@ -66,12 +66,15 @@ Attempt<void> Make(const LaunchPlan& plan, const CgroupDir& wanted, CgroupHandle
     handles.memory_events.reset(openat(dir.get(), name, O_RDONLY | O_CLOEXEC));
     if (!handles.memory_events) return Tried("open", path, name);
   }
-  if (wanted.role == CgroupDir::Role::kCommand && tree == Tree::kV1) {
-    // "tasks" and not "cgroup.procs": a process that moves itself alone takes no global lock.
-    handles.join.emplace_back(openat(dir.get(), "tasks", O_WRONLY | O_CLOEXEC));
-    if (!handles.join.back()) return Tried("open", path, "tasks");
-  } else if (wanted.role == CgroupDir::Role::kCommand) {
-    handles.into.reset(fcntl(dir.get(), F_DUPFD_CLOEXEC, 0));
+  if (wanted.role != CgroupDir::Role::kParent) {
+    bool guest = wanted.role == CgroupDir::Role::kGuest;
+    CgroupPlace& place = guest ? handles.guest : handles.command;
+    if (tree == Tree::kV1) {
+      place.join.emplace_back(openat(dir.get(), "tasks", O_WRONLY | O_CLOEXEC));
+      if (!place.join.back()) return Tried("open", path, "tasks");
+    } else {
+      place.into.reset(fcntl(dir.get(), F_DUPFD_CLOEXEC, 0));
+    }
   }
   if (wanted.delegate) handles.delegated = std::move(dir);
   return {};
@@ -118,19 +121,6 @@ Attempt<CgroupHandles> MakeCgroups(const LaunchPlan& plan, std::vector<std::stri
   CgroupHandles handles;
   for (const CgroupDir& dir : plan.cgroups) CAISSON_TRY(Make(plan, dir, handles, made));
   return handles;
-}
-
-Attempt<void> MoveGuest(const LaunchPlan& plan, int pid) {
-  char number[16];
-  snprintf(number, sizeof number, "%d", pid);
-  for (const CgroupDir& dir : plan.cgroups) {
-    if (dir.role != CgroupDir::Role::kGuest) continue;
-    UniqueFd fd = OpenDirectory(AT_FDCWD, dir.path.c_str());
-    if (!fd || !WriteAt(fd.get(), "cgroup.procs", number)) {
-      return Tried("move guest to", dir.path.c_str());
-    }
-  }
-  return {};
 }
 
 void KillCgroups(const std::vector<std::string>& paths) {

@@ -25,43 +25,60 @@
 namespace caisson::launcher {
 namespace {
 
-constexpr int kGuestFirstFd = 3;
+constexpr int kFirstFd = 3;
 constexpr uint64_t kNeeded = CLONE_NEWNS | CLONE_NEWPID;
 constexpr uint64_t kNamespaces =
     kNeeded | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 
-// The guest's descriptors in their order from kGuestFirstFd on, and its environment. Made before
-// the clone; afterwards only the pointers are used.
-struct GuestStart {
+// How one of the two programs is executed: its descriptors in their order from kFirstFd on, and its
+// environment. Made before the clone; afterwards only the pointers are used.
+struct ProgramStart {
+  const char* command;
   std::vector<int> fds;
   std::vector<std::string> variables;
   std::vector<char*> environment;
 
-  GuestStart(const Containment& c, int sync) : variables(c.plan->environment) {
-    Pass(guest::kEnvListenFd, c.given[kFdListen].get());
-    Pass(guest::kEnvTokenFd, c.given[kFdToken].get());
-    Pass(guest::kEnvConfigFd, c.given[kFdConfig].get());
-    Pass(guest::kEnvFilterFd, c.given[kFdFilter].get());
-    Pass(guest::kEnvSyncFd, sync);
-    if (c.cgroups->delegated) Pass(guest::kEnvCgroupFd, c.cgroups->delegated.get());
-    if (c.cgroups->memory_events) Pass(guest::kEnvMemEventsFd, c.cgroups->memory_events.get());
+  void End() {
     for (std::string& variable : variables) environment.push_back(variable.data());
     environment.push_back(nullptr);
   }
 
- private:
   void Pass(std::string_view name, int fd) {
-    int number = kGuestFirstFd + static_cast<int>(fds.size());
+    int number = kFirstFd + static_cast<int>(fds.size());
     variables.push_back(std::string(name) + "=" + std::to_string(number));
     fds.push_back(fd);
   }
 };
 
-// The child. Between clone and exec: system calls only, no heap, no locks.
+ProgramStart GuestStart(const Containment& c, int sync, int spawner) {
+  ProgramStart start{"serve", {}, c.plan->environment, {}};
+  start.Pass(guest::kEnvListenFd, c.given[kFdListen].get());
+  start.Pass(guest::kEnvTokenFd, c.given[kFdToken].get());
+  start.Pass(guest::kEnvConfigFd, c.given[kFdConfig].get());
+  start.Pass(guest::kEnvSpawnerFd, spawner);
+  start.Pass(guest::kEnvSyncFd, sync);
+  if (c.cgroups->delegated) start.Pass(guest::kEnvCgroupFd, c.cgroups->delegated.get());
+  if (c.cgroups->memory_events) start.Pass(guest::kEnvMemEventsFd, c.cgroups->memory_events.get());
+  start.End();
+  return start;
+}
+
+ProgramStart SpawnerStart(const Containment& c, int socket) {
+  ProgramStart start{"spawn", {}, c.plan->environment, {}};
+  start.Pass(guest::kEnvConfigFd, c.given[kFdConfig].get());
+  start.Pass(guest::kEnvFilterFd, c.given[kFdFilter].get());
+  start.Pass(guest::kEnvSpawnerFd, socket);
+  start.End();
+  return start;
+}
+
+// The child, and from ForkSpawner() on its child too. Between clone and exec: system calls only, no
+// heap, no locks.
 class Child {
  public:
-  Child(const Containment& containment, const GuestStart& start, int sync)
-      : c_(containment), plan_(*containment.plan), start_(start), sync_(sync) {}
+  Child(const Containment& containment, const ProgramStart& guest, const ProgramStart& spawner,
+        int sync)
+      : c_(containment), plan_(*containment.plan), start_(&guest), spawner_(spawner), sync_(sync) {}
 
   [[noreturn]] void Run() {
     umask(0);
@@ -81,7 +98,7 @@ class Child {
   Attempt<void> Steps() {
     if (plan_.user_namespace_first)
       CAISSON_TRY(Step(LaunchStep::kUserMapEarly, &Child::AskForMaps));
-    CAISSON_TRY(Step(LaunchStep::kCgroupCommand, &Child::JoinCommandCgroups));
+    CAISSON_TRY(Step(LaunchStep::kCgroupGuest, &Child::JoinGuestCgroups));
     if ((plan_.namespaces & CLONE_NEWNET) != 0) {
       CAISSON_TRY(Step(LaunchStep::kNetwork, &Child::Network));
     }
@@ -91,19 +108,25 @@ class Child {
     if (!plan_.user_namespace_first) {
       CAISSON_TRY(Step(LaunchStep::kUserNamespace, &Child::UserNamespaceLast));
     }
+    CAISSON_TRY(Step(LaunchStep::kLandlock, &Child::Landlock));
+    CAISSON_TRY(Step(LaunchStep::kSpawner, &Child::ForkSpawner));
     CAISSON_TRY(Step(LaunchStep::kIdentity, &Child::Identity));
     CAISSON_TRY(Step(LaunchStep::kLimits, &Child::Limits));
     CAISSON_TRY(Step(LaunchStep::kCapabilities, &Child::Capabilities));
-    CAISSON_TRY(Step(LaunchStep::kLandlock, &Child::Landlock));
     CAISSON_TRY(Step(LaunchStep::kSeccomp, &Child::Seccomp));
-    return Step(LaunchStep::kExecGuest, &Child::ExecGuest);
+    return Step(LaunchStep::kExecGuest, &Child::Execute);
   }
 
   Attempt<void> Step(LaunchStep step, Attempt<void> (Child::*work)()) {
     step_ = step;
     CAISSON_TRY((this->*work)());
-    c_.clock->Mark(step);
+    Mark(step);
     return {};
+  }
+
+  // The clock is the guest's; its spawner goes the same way beside it.
+  void Mark(LaunchStep step) {
+    if (start_ != &spawner_) c_.clock->Mark(step);
   }
 
   // What the launcher has for itself or from the server, and a sandbox must not have.
@@ -136,11 +159,13 @@ class Child {
     sysctl_.reset();
   }
 
-  Attempt<void> JoinCommandCgroups() {
-    for (const UniqueFd& tasks : c_.cgroups->join) {
-      if (write(tasks.get(), "0", 1) < 0) return Tried("join command cgroup");
+  Attempt<void> JoinGuestCgroups() { return Join(c_.cgroups->guest, "join guest cgroup"); }
+
+  Attempt<void> Join(const CgroupPlace& place, const char* what) {
+    for (const UniqueFd& tasks : place.join) {
+      if (write(tasks.get(), "0", 1) < 0) return Tried(what);
     }
-    // Only now, so that the namespace's root is the command cgroup and nothing above shows.
+    // Only now, so that the namespace's root is this cgroup and nothing above shows.
     if ((plan_.namespaces & CLONE_NEWCGROUP) != 0 && syscall(SYS_unshare, CLONE_NEWCGROUP) < 0) {
       return Tried("unshare", "cgroup namespace");
     }
@@ -171,6 +196,21 @@ class Child {
     return AskForMaps();
   }
 
+  // Here this process may still put another anywhere, and all that they share is made.
+  Attempt<void> ForkSpawner() {
+    clone_args arguments{};
+    arguments.exit_signal = SIGCHLD;
+    if (c_.cgroups->command.into) {
+      arguments.flags |= CLONE_INTO_CGROUP;
+      arguments.cgroup = static_cast<uint64_t>(c_.cgroups->command.into.get());
+    }
+    long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (pid < 0) return Tried("clone3", "spawner");
+    if (pid > 0) return {};
+    start_ = &spawner_;
+    return Join(c_.cgroups->command, "join command cgroup");
+  }
+
   Attempt<void> Identity() {
     CAISSON_TRY(TakeIdentity(plan_));
     if (!plan_.die_with_launcher) return {};
@@ -188,33 +228,35 @@ class Child {
   }
   Attempt<void> Seccomp() { return LoadFilter(plan_.outer_filter); }
 
-  Attempt<void> ExecGuest() {
+  Attempt<void> Execute() {
     // The step's own mark comes before it: after a successful exec nobody is here to set it.
-    c_.clock->Mark(LaunchStep::kExecGuest);
+    Mark(LaunchStep::kExecGuest);
     umask(022);
-    for (int fd = 0; fd < kGuestFirstFd; fd++) {
+    for (int fd = 0; fd < kFirstFd; fd++) {
       if (dup2(c_.null_fd, fd) < 0) return Tried("dup", "null");
     }
-    int next = kGuestFirstFd;
-    for (int fd : start_.fds) {
+    int next = kFirstFd;
+    for (int fd : start_->fds) {
       if (dup2(fd, next++) < 0) return Tried("dup", "guest descriptor");
     }
-    sync_ = kGuestFirstFd + kSyncIndex;
+    // For a report of what fails now; the guest has its own copy among the above.
+    int report = next++;
+    if (dup3(sync_, report, O_CLOEXEC) < 0) return Tried("dup", "sync socket");
+    sync_ = report;
     int program = next++;
     if (dup3(c_.given[kFdGuest].get(), program, O_CLOEXEC) < 0)
       return Tried("dup", "guest program");
     if (syscall(SYS_close_range, next, ~0u, 0) < 0) return Tried("close_range");
     syscall(SYS_setsid);
-    const char* arguments[] = {"caisson-guest", "serve", nullptr};
-    syscall(SYS_execveat, program, "", arguments, start_.environment.data(), AT_EMPTY_PATH);
+    const char* arguments[] = {"caisson-guest", start_->command, nullptr};
+    syscall(SYS_execveat, program, "", arguments, start_->environment.data(), AT_EMPTY_PATH);
     return Tried("execute", "caisson-guest");
   }
 
-  static constexpr int kSyncIndex = 4;  // of the sync socket in GuestStart::fds
-
   const Containment& c_;
   const LaunchPlan& plan_;
-  const GuestStart& start_;
+  const ProgramStart* start_;  // the guest's; in the spawner, `spawner_`
+  const ProgramStart& spawner_;
   int sync_;
   UniqueFd root_;
   UniqueFd sysctl_;  // the host's /proc/sys, until the user namespace is there
@@ -249,6 +291,18 @@ void StepClock::CopyTo(uint32_t (&step_us)[kLaunchStepNames.size()]) const {
   }
 }
 
+namespace {
+
+Attempt<void> MakePair(int type, UniqueFd& one, UniqueFd& other) {
+  int pair[2];
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0) return Tried("socketpair");
+  one.reset(pair[0]);
+  other.reset(pair[1]);
+  return {};
+}
+
+}  // namespace
+
 Attempt<NewProcess> StartContained(const Containment& containment) {
   const LaunchPlan& plan = *containment.plan;
   // Without a mount namespace the steps would change the host; without maps the guest would be root
@@ -257,13 +311,14 @@ Attempt<NewProcess> StartContained(const Containment& containment) {
       plan.uid_map.empty() || plan.gid_map.empty()) {
     return Tried("namespaces or id maps of the plan", "", "", EINVAL);
   }
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return Tried("socketpair");
   NewProcess made;
-  made.sync.reset(pair[0]);
-  UniqueFd theirs(pair[1]);
-  if (fcntl(pair[0], F_SETFL, O_NONBLOCK) < 0) return Tried("fcntl");
-  GuestStart start(containment, theirs.get());
+  UniqueFd theirs;
+  UniqueFd spawner[2];
+  CAISSON_TRY(MakePair(SOCK_STREAM, made.sync, theirs));
+  CAISSON_TRY(MakePair(SOCK_SEQPACKET, spawner[0], spawner[1]));
+  if (fcntl(made.sync.get(), F_SETFL, O_NONBLOCK) < 0) return Tried("fcntl");
+  ProgramStart guest_start = GuestStart(containment, theirs.get(), spawner[0].get());
+  ProgramStart spawner_start = SpawnerStart(containment, spawner[1].get());
 
   int pidfd = -1;
   clone_args arguments{};
@@ -271,13 +326,13 @@ Attempt<NewProcess> StartContained(const Containment& containment) {
   if (plan.user_namespace_first) arguments.flags |= CLONE_NEWUSER;
   arguments.pidfd = reinterpret_cast<uintptr_t>(&pidfd);
   arguments.exit_signal = SIGCHLD;
-  if (containment.cgroups->into) {
+  if (containment.cgroups->guest.into) {
     arguments.flags |= CLONE_INTO_CGROUP;
-    arguments.cgroup = static_cast<uint64_t>(containment.cgroups->into.get());
+    arguments.cgroup = static_cast<uint64_t>(containment.cgroups->guest.into.get());
   }
   long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
   if (pid < 0) return Tried("clone3");
-  if (pid == 0) Child(containment, start, theirs.get()).Run();
+  if (pid == 0) Child(containment, guest_start, spawner_start, theirs.get()).Run();
   made.pid = static_cast<int>(pid);
   made.pidfd.reset(pidfd);
   return made;

@@ -112,23 +112,15 @@ Attempt<void> Server::Hear(Creation& creation, LaunchStep& step, bool closed, bo
     }
     if (letter == guest::kSyncFailed) {
       if (!closed && heard.find('\n') == heard.npos && heard.size() < kMaxGuestWords) break;
-      step = creation.proceeding ? LaunchStep::kGuestReady : LaunchStep::kGuestSpawner;
+      step = LaunchStep::kGuestReady;
       std::string words = heard.substr(1, heard.find('\n') - 1);
       return Tried("guest:", words.c_str(), "", EPROTO);
     }
     heard.erase(0, 1);
-    if (letter == kSyncMaps && !creation.proceeding) {
+    if (letter == kSyncMaps) {
       CAISSON_TRY(WriteIdMaps(creation.plan, creation.process.pid));
       CAISSON_TRY(answer(kSyncMaps));
-    } else if (letter == guest::kSyncSpawnerUp && !creation.proceeding) {
-      creation.clock->Mark(LaunchStep::kGuestSpawner);
-      step = LaunchStep::kCgroupGuest;
-      CAISSON_TRY(MoveGuest(creation.plan, creation.process.pid));
-      creation.clock->Mark(step);
-      step = LaunchStep::kGuestReady;
-      creation.proceeding = true;
-      CAISSON_TRY(answer(guest::kSyncProceed));
-    } else if (letter == guest::kSyncReady && creation.proceeding) {
+    } else if (letter == guest::kSyncReady) {
       creation.clock->Mark(LaunchStep::kGuestReady);
       ready = true;
       return {};

@@ -81,7 +81,7 @@ TEST(PlanTest, TrailingBytesAnotherVersionAndOtherTextAreRefused) {
   std::string bytes = EncodePlan(FullPlan());
   EXPECT_FALSE(DecodePlan(bytes + "x").has_value());
   std::string newer = bytes;
-  newer[4] = 2;
+  newer[4] = static_cast<char>(kPlanVersion + 1);
   Result<LaunchPlan> plan = DecodePlan(newer);
   ASSERT_FALSE(plan.has_value());
   EXPECT_NE(plan.error().message.find("version"), std::string::npos);

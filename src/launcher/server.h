@@ -44,8 +44,7 @@ class Server {
     NewProcess process;
     uint64_t start_time = 0;
     int64_t deadline_ms = 0;
-    std::string heard;        // bytes from the sync socket that are not dealt with yet
-    bool proceeding = false;  // the guest's spawner is up
+    std::string heard;  // bytes from the sync socket that are not dealt with yet
   };
   struct Sandbox {
     int pid = 0;

@@ -368,10 +368,7 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
   fds.clear();
   char answer = 0;
   std::string said;
-  if (::read(ours.get(), &answer, 1) == 1 && answer == kSyncSpawnerUp) {
-    Check(::write(ours.get(), &kSyncProceed, 1) == 1, "proceed");
-    if (::read(ours.get(), &answer, 1) == 1 && answer == kSyncReady) return guest;
-  }
+  if (::read(ours.get(), &answer, 1) == 1 && answer == kSyncReady) return guest;
   char line[512];
   ssize_t got = ::read(ours.get(), line, sizeof line);
   if (got > 0) said.assign(line, static_cast<size_t>(got));

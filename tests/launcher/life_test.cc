@@ -150,12 +150,11 @@ TEST_F(LauncherTest, GuestThatDoesNotComeUpIsReported) {
     const char* text;
   };
   const Case cases[] = {
-      {"exit", LaunchStep::kGuestSpawner, "the new process ended"},
-      {"crash", LaunchStep::kGuestSpawner, "killed by signal"},
-      {"refuse", LaunchStep::kGuestSpawner, "guest: no such user"},
-      {"babble", LaunchStep::kGuestSpawner, "unexpected letter"},
-      {"late exit", LaunchStep::kGuestReady, "the new process ended"},
-      {"hang", LaunchStep::kGuestSpawner, "not done before the deadline"},
+      {"exit", LaunchStep::kGuestReady, "the new process ended"},
+      {"crash", LaunchStep::kGuestReady, "killed by signal"},
+      {"refuse", LaunchStep::kGuestReady, "guest: no such user"},
+      {"babble", LaunchStep::kGuestReady, "unexpected letter"},
+      {"hang", LaunchStep::kGuestReady, "not done before the deadline"},
   };
   Client client(state_dir_, "--keep");
   for (const Case& c : cases) {

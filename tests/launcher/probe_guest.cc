@@ -2,6 +2,7 @@
 // section 8 says, then runs what its listening socket asks for. One request a connection:
 //   "sh COMMAND\n"     as a command: own cgroup (v2), uid 1000, inner filter, /bin/sh -c
 //   "guest COMMAND\n"  with the guest's own identity and only the outer filter
+// Requests are served by `spawn`, which gets the listening socket and the cgroup from `serve`.
 // The answer is "CODE BYTES\n" and the output. The configuration's text chooses a way to fail.
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -15,6 +16,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -41,6 +43,7 @@ struct Probe {
   int filter = FdFromEnvironment(guest::kEnvFilterFd);
   int cgroup = FdFromEnvironment(guest::kEnvCgroupFd);
   int memory_events = FdFromEnvironment(guest::kEnvMemEventsFd);
+  int spawner = FdFromEnvironment(guest::kEnvSpawnerFd);
   int sync = FdFromEnvironment(guest::kEnvSyncFd);
   std::string filter_bytes;
   bool separate = true;  // commands have a uid of their own
@@ -119,6 +122,44 @@ void Serve(const Probe& probe, UniqueFd peer) {
   }
 }
 
+// Over the pair between `serve` and `spawn`: the listening socket and, if there is one, the cgroup.
+void SendDescriptors(const Probe& probe) {
+  char letter = 'D';
+  iovec part{&letter, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  int fds[2] = {probe.listen, probe.cgroup};
+  size_t bytes = (probe.cgroup < 0 ? 1 : 2) * sizeof(int);
+  message.msg_controllen = static_cast<decltype(message.msg_controllen)>(CMSG_SPACE(bytes));
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = static_cast<decltype(header->cmsg_len)>(CMSG_LEN(bytes));
+  memcpy(CMSG_DATA(header), fds, bytes);
+  if (sendmsg(probe.spawner, &message, MSG_NOSIGNAL) != 1) _exit(10);
+}
+
+void ReceiveDescriptors(Probe& probe) {
+  char letter = 0;
+  iovec part{&letter, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(probe.spawner, &message, MSG_CMSG_CLOEXEC) != 1) _exit(0);  // `serve` ended
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr) _exit(11);
+  int fds[2] = {-1, -1};
+  memcpy(fds, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+  probe.listen = fds[0];
+  probe.cgroup = fds[1];
+}
+
 void Say(const Probe& probe, std::string_view text) {
   static_cast<void>(caisson::WriteAll(probe.sync, text));
 }
@@ -126,12 +167,17 @@ void Say(const Probe& probe, std::string_view text) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 2 || std::string_view(arguments[1]) != "serve") return 2;
+  if (count != 2) return 2;
+  bool spawn = std::string_view(arguments[1]) == "spawn";
   Probe probe;
-  std::string config = caisson::ReadAll(probe.config, 4096).value_or(std::string());
+  std::string config = caisson::ReadFromStart(probe.config, 4096).value_or(std::string());
+  if (spawn) {
+    probe.filter_bytes = caisson::ReadAll(probe.filter, 1 << 20).value_or(std::string());
+    probe.separate = config != "one uid";
+    ReceiveDescriptors(probe);
+    Spawner(probe);
+  }
   std::string token = caisson::ReadAll(probe.token, 4096).value_or(std::string());
-  probe.filter_bytes = caisson::ReadAll(probe.filter, 1 << 20).value_or(std::string());
-  probe.separate = config != "one uid";
   if (token != "token") return 9;
   if (config == "exit") return 3;
   if (config == "hang") pause();
@@ -142,14 +188,7 @@ int main(int count, char** arguments) {
   }
   if (config == "babble") Say(probe, "Z");
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-  if (fork() == 0) {
-    close(probe.sync);
-    Spawner(probe);
-  }
-  Say(probe, std::string(1, guest::kSyncSpawnerUp));
-  char letter = 0;
-  if (read(probe.sync, &letter, 1) != 1 || letter != guest::kSyncProceed) return 4;
-  if (config == "late exit") return 5;
+  SendDescriptors(probe);
   Say(probe, std::string(1, guest::kSyncReady));
   close(probe.listen);
   for (;;) {
