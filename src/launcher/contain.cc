@@ -172,7 +172,12 @@ class Child {
     return {};
   }
 
-  Attempt<void> Network() { return LoopbackUp(); }
+  Attempt<void> Network() {
+    if (c_.network < 0) return LoopbackUp();
+    if (syscall(SYS_setns, c_.network, CLONE_NEWNET) < 0)
+      return Tried("enter", "network namespace");
+    return {};
+  }
 
   Attempt<void> Mounts() {
     CAISSON_ASSIGN(root_, BuildRoot(plan_));
@@ -323,6 +328,7 @@ Attempt<NewProcess> StartContained(const Containment& containment) {
   int pidfd = -1;
   clone_args arguments{};
   arguments.flags = (plan.namespaces & ~uint64_t{CLONE_NEWCGROUP}) | CLONE_PIDFD;
+  if (containment.network >= 0) arguments.flags &= ~uint64_t{CLONE_NEWNET};
   if (plan.user_namespace_first) arguments.flags |= CLONE_NEWUSER;
   arguments.pidfd = reinterpret_cast<uintptr_t>(&pidfd);
   arguments.exit_signal = SIGCHLD;

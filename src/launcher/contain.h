@@ -47,6 +47,7 @@ struct Containment {
   const LaunchPlan* plan = nullptr;
   const UniqueFd* given = nullptr;  // kCreateFdCount descriptors of kCreate
   const CgroupHandles* cgroups = nullptr;
+  int network = -1;  // a ready network namespace, to be used instead of a new one
   StepClock* clock = nullptr;
   int launcher_pidfd = -1;
   int null_fd = -1;

@@ -1,5 +1,6 @@
 // Creations, as the launcher sees them: prepared, listened to, finished or failed.
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,7 +62,11 @@ Attempt<void> Server::Prepare(Creation& creation, LaunchStep& step) {
   CAISSON_ASSIGN(CgroupHandles cgroups, MakeCgroups(creation.plan, creation.cgroups));
   creation.clock->Mark(step);
   step = LaunchStep::kClone;
-  Containment containment{&creation.plan,       creation.fds,       &cgroups,
+  // One of the pool belongs to this process's user namespace, as the new one would.
+  bool pooled = !options_.ephemeral && !creation.plan.user_namespace_first &&
+                (creation.plan.namespaces & CLONE_NEWNET) != 0;
+  UniqueFd network = pooled ? networks_.Take() : UniqueFd();
+  Containment containment{&creation.plan,       creation.fds,       &cgroups,        network.get(),
                           creation.clock.get(), options_.own_pidfd, options_.null_fd};
   CAISSON_ASSIGN(creation.process, StartContained(containment));
   creation.clock->Mark(step);

@@ -1,10 +1,15 @@
 #include "launcher/network.h"
 
+#include <fcntl.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/unique_fd.h"
 
@@ -18,6 +23,25 @@ Attempt<void> LoopbackUp() {
   request.ifr_flags = IFF_UP;
   if (ioctl(socket_fd.get(), SIOCSIFFLAGS, &request) < 0) return Tried("bring up", "lo");
   return {};
+}
+
+UniqueFd NetworkPool::Take() {
+  demanded_ = true;
+  if (ready_.empty()) return {};
+  UniqueFd taken = std::move(ready_.back());
+  ready_.pop_back();
+  return taken;
+}
+
+void NetworkPool::Fill() {
+  constexpr const char* kOwn = "/proc/self/ns/net";
+  UniqueFd home(open(kOwn, O_RDONLY | O_CLOEXEC));
+  failed_ = !home || syscall(SYS_unshare, CLONE_NEWNET) < 0;
+  if (failed_) return;
+  UniqueFd made(open(kOwn, O_RDONLY | O_CLOEXEC));
+  failed_ = !LoopbackUp() || !made;
+  if (syscall(SYS_setns, home.get(), CLONE_NEWNET) < 0) _exit(1);
+  if (!failed_) ready_.push_back(std::move(made));
 }
 
 }  // namespace caisson::launcher

@@ -36,8 +36,11 @@ Attempt<void> Server::Run() {
   if (!epoll_ || !Add(kControlFd, Watch::kControl, 0)) return Tried("epoll");
   while (!closed_ || !endings_.empty() || !removals_.empty()) {
     epoll_event events[64];
-    int count = epoll_wait(epoll_.get(), events, 64, TimeoutMs());
+    bool idle = creations_.empty() && endings_.empty();
+    bool fill = idle && networks_.wants();
+    int count = epoll_wait(epoll_.get(), events, 64, fill ? 0 : TimeoutMs());
     if (count < 0 && errno != EINTR) return Tried("epoll_wait");
+    if (count == 0 && fill) networks_.Fill();
     for (int i = 0; i < count; i++) {
       uint64_t data = events[i].data.u64;
       OnEvent(static_cast<Watch>(data & 7), data >> 3, events[i].events);
@@ -262,6 +265,11 @@ void Server::Find(const Request& request) {
 }
 
 void Server::Remove(const Request& request, std::string path) {
+  if (Attempt<bool> removed = RemoveSmall(options_.state_dir, path); removed && *removed) {
+    Reply reply;
+    reply.id = request.id;
+    return Send(reply, {});
+  }
   // In a process of its own: a large tree takes seconds, and creations must not wait for it.
   int pidfd = -1;
   clone_args arguments{};

@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "launcher/attempt.h"
 #include "launcher/contain.h"
+#include "launcher/network.h"
 #include "launcher/protocol.h"
 #include "launcher/terminate.h"
 
@@ -100,6 +101,7 @@ class Server {
   std::map<uint64_t, Sandbox> sandboxes_;
   std::map<uint64_t, std::unique_ptr<Ending>> endings_;
   std::map<uint64_t, Removal> removals_;
+  NetworkPool networks_;
   std::deque<Outgoing> outgoing_;
 };
 

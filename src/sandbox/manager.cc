@@ -102,6 +102,9 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
                                 std::string(why.wire()), patience));
     co_return Fail(std::move(why));
   }
+  for (const Acquired::Step& step : acquired->steps) {
+    metrics_.SandboxStep(backend_.name(), step.name, step.took);
+  }
   clients_[row.id.text()] = std::make_shared<GuestClient>(
       std::move(acquired->dialer), std::move(acquired->token), row.generation);
   auto took = std::chrono::duration_cast<Millis>(spent);

@@ -21,6 +21,13 @@ const prometheus::Histogram::BucketBoundaries& Buckets() {
   return kBuckets;
 }
 
+// Most steps take some tens of microseconds.
+const prometheus::Histogram::BucketBoundaries& StepBuckets() {
+  static const prometheus::Histogram::BucketBoundaries kBuckets{0.00005, 0.0001, 0.00025, 0.0005,
+                                                                0.001,   0.0025, 0.01,    0.1, 1};
+  return kBuckets;
+}
+
 }  // namespace
 
 struct Metrics::Impl {
@@ -53,6 +60,11 @@ struct Metrics::Impl {
           .Name("caisson_sandbox_create_seconds")
           .Help("From the request until the guest is ready.")
           .Register(registry);
+  prometheus::Family<prometheus::Histogram>& step_seconds =
+      prometheus::BuildHistogram()
+          .Name("caisson_sandbox_create_step_seconds")
+          .Help("The same, each step by itself.")
+          .Register(registry);
   prometheus::Family<prometheus::Counter>& ended = prometheus::BuildCounter()
                                                        .Name("caisson_sandboxes_ended_total")
                                                        .Help("Sandboxes that are gone, by how.")
@@ -78,6 +90,11 @@ void Metrics::SandboxCreated(std::string_view backend, std::string_view outcome,
   impl_->created.Add({{"backend", std::string(backend)}, {"outcome", std::string(outcome)}})
       .Increment();
   impl_->create_seconds.Add({{"backend", std::string(backend)}}, Buckets()).Observe(Seconds(took));
+}
+void Metrics::SandboxStep(std::string_view backend, std::string_view step, Micros took) {
+  impl_->step_seconds
+      .Add({{"backend", std::string(backend)}, {"step", std::string(step)}}, StepBuckets())
+      .Observe(Seconds(took));
 }
 void Metrics::SandboxEnded(std::string_view backend, std::string_view status) {
   impl_->ended.Add({{"backend", std::string(backend)}, {"status", std::string(status)}})

@@ -24,6 +24,8 @@ class Metrics {
   void RunsActive(size_t count);
   // `outcome` is "ready" or the code of the error.
   void SandboxCreated(std::string_view backend, std::string_view outcome, Micros took);
+  // One step of making it; `step` is the backend's name for it.
+  void SandboxStep(std::string_view backend, std::string_view step, Micros took);
   void SandboxEnded(std::string_view backend, std::string_view status);
 
   // The whole registry as text/plain; version=0.0.4.

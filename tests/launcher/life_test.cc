@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
+#include <vector>
 
 #include "base/syscall.h"
 #include "fixture.h"
@@ -51,6 +53,33 @@ TEST_F(LauncherTest, CreateRunTerminateLeavesNothing) {
   EXPECT_TRUE(Terminate(client, box).ok());
   box.start_time += 1;
   EXPECT_TRUE(Terminate(client, box).ok());
+}
+
+// The first makes its network namespace itself; later ones may get one that was made ahead. In each
+// are only an empty loopback that works and a namespace nobody else has, dead sandboxes included.
+TEST_F(LauncherTest, EverySandboxHasANetworkOfItsOwn) {
+  Client client(state_dir_, "--keep");
+  std::set<std::string> seen;
+  std::vector<Box> alive;
+  for (int i = 0; i < 6; i++) {
+    Box box = Start(client);
+    std::string link = "/proc/" + std::to_string(box.pid) + "/ns/net";
+    EXPECT_TRUE(seen.insert(std::filesystem::read_symlink(link)).second) << i;
+    EXPECT_EQ(box.Sh("tail -n +3 /proc/net/dev | tr -s ' ' | cut -d' ' -f2,3").text, "lo: 0\n")
+        << i;
+    EXPECT_EQ(box.Sh("python3 -c \"import socket as s; l = s.create_server(('127.0.0.1', 8080)); "
+                     "s.create_connection(('127.0.0.1', 8080)); print('up')\"")
+                  .text,
+              "up\n");
+    if (i % 2 == 0) {
+      EXPECT_TRUE(Terminate(client, box).ok());
+    } else {
+      alive.push_back(std::move(box));
+    }
+  }
+  EXPECT_FALSE(seen.contains(std::filesystem::read_symlink("/proc/self/ns/net")));
+  for (Box& box : alive) EXPECT_TRUE(Terminate(client, box).ok());
+  ExpectCensusAsBefore();
 }
 
 TEST_F(LauncherTest, NothingOfTheLauncherIsInherited) {

@@ -217,8 +217,10 @@ Task<Result<Acquired>> LocalBackend::Acquire(InstanceRef ref, SandboxSpec spec, 
   std::string text = ToJson(instance);
   CAISSON_CO_TRY(ReplaceFile(dir + "/instance.json", text));
   Acquired acquired = Reach(ref.id, std::move(token), std::move(text));
-  for (const auto& [step, took] : created.steps) {
-    acquired.steps.push_back({std::string(launcher::NameOf(step)), took});
+  Micros before{};  // the launcher counts from its start
+  for (const auto& [step, at] : created.steps) {
+    acquired.steps.push_back({std::string(launcher::NameOf(step)), at - before});
+    before = at;
   }
   co_return acquired;
 }
