@@ -101,6 +101,14 @@ struct EventQuery {
   RunId run;  // empty: all
 };
 
+// A change of a sandbox's row, compare-and-set on its generation (kPreconditionFailed).
+struct SandboxChange {
+  SandboxStatus to{};
+  std::string reason;
+  std::optional<std::string> instance;
+  // Told in the session's log, in the same transaction; empty when it has no session.
+  std::vector<events::NewEvent> events;
+};
 struct NewSandbox {
   SandboxId id;
   SessionId session;
@@ -110,14 +118,8 @@ struct NewSandbox {
   std::string spec;
   bool needs_uids = false;  // allocate 65,536 host uids
   WallTime expires_at{};
-};
-// A change of a sandbox's row, compare-and-set on its generation (kPreconditionFailed).
-struct SandboxChange {
-  SandboxStatus to{};
-  std::string reason;
-  std::optional<std::string> instance;
-  // Told in the session's log, in the same transaction; empty when it has no session.
-  std::vector<events::NewEvent> events;
+  // What it becomes in the same transaction, for who asks its provider at once.
+  std::optional<SandboxChange> then = std::nullopt;
 };
 
 class Store {

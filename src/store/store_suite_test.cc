@@ -347,6 +347,20 @@ TEST_F(StoreSuite, SandboxesLiveByTheirTable) {
       << "uids of a sandbox that is gone are free again";
 }
 
+TEST_F(StoreSuite, ARequestMayGoOnInItsTransaction) {
+  SessionRow session = NewOne();
+  NewSandbox request{
+      SandboxId::Make(clock_, random_), session.id, "main", "local", "default", "{}", true, kStart};
+  request.then = {SandboxStatus::kReady, "", std::nullopt, {}};
+  EXPECT_EQ(Do(store_->RequestSandbox(Scope::Root(), request, {})).error().code,
+            ErrorCode::kIllegalTransition);
+  EXPECT_TRUE(Do(store_->LiveSandboxes()).value().empty()) << "all or nothing";
+  request.then->to = SandboxStatus::kProvisioning;
+  SandboxRow row = Do(store_->RequestSandbox(Scope::Root(), request, {})).value();
+  EXPECT_EQ(row.status, SandboxStatus::kProvisioning);
+  EXPECT_EQ(row.generation, 2u);
+}
+
 TEST_F(StoreSuite, UidBlocksDoNotOverlap) {
   std::set<uint32_t> bases;
   for (int i = 0; i < 50; i++) {

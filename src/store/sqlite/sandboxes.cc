@@ -84,6 +84,7 @@ Result<SandboxRow> RequestSandbox(WriteContext& context, const Scope& scope,
                         NameOf(SandboxStatus::kRequested), uid_base, context.now_us(),
                         context.now_us(), sandbox.expires_at.time_since_epoch().count())
                   .Run());
+  if (sandbox.then) return ChangeSandbox(context, scope, sandbox.id, 1, *sandbox.then);
   return GetSandbox(context.db, scope, sandbox.id);
 }
 
