@@ -170,8 +170,9 @@ Task<Result<std::string>> ClientConnection::ReadWholeBody(size_t limit, Until un
 
 bool ClientConnection::reusable() const {
   if (broken_) return false;
-  return !used_ ||
-         (parser_.has_value() && parser_->done() && parser_->keep_alive() && buffer_.empty());
+  bool between = !used_ || (parser_.has_value() && parser_->done() && parser_->keep_alive() &&
+                            buffer_.empty());
+  return between && stream_->Quiet();
 }
 
 }  // namespace caisson::http

@@ -46,7 +46,7 @@ class ClientConnection {
   // The rest of it; kBodyTooLarge over `limit`.
   Task<Result<std::string>> ReadWholeBody(size_t limit, Until until);
 
-  // True between requests of a connection that both sides keep open.
+  // True between requests of a connection that both sides keep open, as far as can be seen now.
   bool reusable() const;
 
  private:

@@ -76,6 +76,31 @@ bool BypassesProxy(std::string_view no_proxy, std::string_view host) {
   return false;
 }
 
+namespace {
+
+class UrlDialer final : public net::Dialer {
+ public:
+  UrlDialer(Connector& connector, Url url) : connector_(connector), url_(std::move(url)) {}
+  Task<Result<net::StreamPtr>> Dial(Until until) override {
+    return connector_.Connect(url_, std::move(until));
+  }
+
+ private:
+  Connector& connector_;
+  Url url_;
+};
+
+}  // namespace
+
+std::shared_ptr<ConnectionPool> Connector::PoolOf(const Url& url) {
+  std::string key = (url.https ? "https://" : "http://") + url.Authority();
+  auto found = pools_.find(key);
+  if (found != pools_.end()) return found->second;
+  // Whoever uses one of them has it to its end.
+  if (pools_.size() >= kMaxPools) pools_.clear();
+  return pools_[key] = ConnectionPool::Make(std::make_unique<UrlDialer>(*this, url));
+}
+
 Connector::Connector(net::Loop& loop, net::Resolver& resolver, ConnectorSettings settings)
     : loop_(loop), resolver_(resolver), settings_(std::move(settings)) {}
 

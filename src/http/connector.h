@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/task.h"
 #include "base/until.h"
+#include "http/pool.h"
 #include "net/loop.h"
 #include "net/resolver.h"
 #include "net/stream.h"
@@ -43,6 +45,8 @@ class Connector {
 
   // A stream to `url`'s host, ready for a request. Each address of the host is tried in turn.
   Task<Result<net::StreamPtr>> Connect(Url url, Until until);
+  // The connections to `url`'s host, ended ones reused. Outlived by the connector.
+  std::shared_ptr<ConnectionPool> PoolOf(const Url& url);
 
  private:
   Task<Result<net::StreamPtr>> DialHost(std::string host, uint16_t port, Until until);
@@ -52,6 +56,8 @@ class Connector {
   net::Resolver& resolver_;
   ConnectorSettings settings_;
   std::shared_ptr<net::TlsContext> tls_;  // made at first use
+  static constexpr size_t kMaxPools = 64;
+  std::map<std::string, std::shared_ptr<ConnectionPool>> pools_;  // by scheme and authority
 };
 
 }  // namespace caisson::http

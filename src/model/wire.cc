@@ -157,18 +157,24 @@ Task<std::expected<EventStream, AttemptError>> PostForEvents(
   head.headers.Add("Accept", "text/event-stream");
   head.headers.Add("User-Agent", "caisson/" CAISSON_VERSION);
   Until patience = until.Within(clock, definition.timeout);
-  auto stream = co_await connector.Connect(std::move(*url), patience);
-  if (!stream) co_return std::unexpected(Broken(std::move(stream.error())));
-  auto connection = std::make_unique<http::ClientConnection>(std::move(*stream));
-  auto answer = co_await connection->Send(std::move(head), body, patience);
+  auto pool = connector.PoolOf(*url);
+  auto connection = co_await pool->Borrow(patience);
+  if (!connection) co_return std::unexpected(Broken(std::move(connection.error())));
+  auto answer = co_await (*connection)->Send(head, body, patience);
+  if (!answer && answer.error().code == ErrorCode::kConnectionLost && connection->reused()) {
+    // The provider closed it as the request was on its way, and has not taken that.
+    connection = co_await pool->Dial(patience);
+    if (!connection) co_return std::unexpected(Broken(std::move(connection.error())));
+    answer = co_await (*connection)->Send(std::move(head), body, patience);
+  }
   if (!answer) co_return std::unexpected(Broken(std::move(answer.error())));
   if (answer->status != 200) {
-    auto text = co_await connection->ReadWholeBody(kMaxErrorBody, patience);
+    auto text = co_await (*connection)->ReadWholeBody(kMaxErrorBody, patience);
     ErrorText error = ReadError(text.value_or(""));
     co_return std::unexpected(StatusError(answer->status, error.type, error.message,
                                           ReadRetryAfter(answer->headers, clock.Now())));
   }
-  co_return EventStream(std::move(connection), clock, definition.timeout, std::move(until));
+  co_return EventStream(std::move(*connection), clock, definition.timeout, std::move(until));
 }
 
 Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> EventStream::Next() {
@@ -186,6 +192,15 @@ Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> EventStr
     if (!piece) co_return std::unexpected(Broken(std::move(piece.error())));
     if (piece->empty()) co_return std::optional<http::ServerSentEvent>();
     decoder_.Feed(*piece);
+  }
+}
+
+Task<void> EventStream::Finish() {
+  constexpr Millis kPatience{20};  // a new connection would take less
+  Until until = until_.Within(clock_, kPatience);
+  for (int pieces = 0; pieces < 4; pieces++) {
+    auto piece = co_await connection_->ReadBody(until);
+    if (!piece || piece->empty()) co_return;
   }
 }
 

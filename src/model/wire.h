@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "http/client.h"
 #include "http/connector.h"
 #include "http/sse_decoder.h"
 #include "json/json.h"
@@ -16,17 +15,19 @@ namespace caisson::model {
 // A provider's answer being read. Waits at most the definition's timeout for each piece.
 class EventStream {
  public:
-  EventStream(std::unique_ptr<http::ClientConnection> connection, const Clock& clock,
-              Millis timeout, Until until)
+  EventStream(http::PooledConnection connection, const Clock& clock, Millis timeout, Until until)
       : connection_(std::move(connection)),
         clock_(clock),
         timeout_(timeout),
         until_(std::move(until)) {}
   // The next event; nothing at the end of the answer, which is for the protocol to judge.
   Task<std::expected<std::optional<http::ServerSentEvent>, AttemptError>> Next();
+  // The answer is complete. Its end, which is normally there, is read so that the connection can
+  // serve the next call.
+  Task<void> Finish();
 
  private:
-  std::unique_ptr<http::ClientConnection> connection_;
+  http::PooledConnection connection_;
   http::SseDecoder decoder_;
   std::string half_;  // see JoinSurrogates
   const Clock& clock_;
@@ -77,6 +78,7 @@ Task<AttemptResult> Assemble(EventStream& stream, Assembler assembler, DeltaSink
     if (taken && !added->text.empty()) taken = co_await sink.OnText(added->text);
     if (!taken) co_return std::unexpected(ToAttempt(std::move(taken.error())));
   }
+  co_await stream.Finish();
   co_return assembler.Finish();
 }
 

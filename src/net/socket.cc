@@ -53,6 +53,12 @@ class SocketStream final : public Stream {
     co_return Result<void>();
   }
 
+  bool Quiet() const override {
+    char byte = 0;
+    ssize_t got = ::recv(socket_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got < 0 && WouldBlock(errno);
+  }
+
  private:
   static Error Lost(int error_number, std::string_view tried) {
     Error error = ErrnoError(error_number, tried);

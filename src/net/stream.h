@@ -27,6 +27,8 @@ class Stream {
   virtual Task<Result<void>> Write(std::string_view data, Until until) = 0;
   // Tells the peer that nothing more comes; reading goes on.
   virtual Task<Result<void>> CloseWrite(Until until) = 0;
+  // True while the peer keeps it open and nothing it sent waits: fit for another request.
+  virtual bool Quiet() const = 0;
 };
 
 using StreamPtr = std::unique_ptr<Stream>;

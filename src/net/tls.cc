@@ -127,6 +127,10 @@ class TlsStream final : public Stream {
     co_return co_await inner_->CloseWrite(std::move(until));
   }
 
+  bool Quiet() const override {
+    return SSL_has_pending(ssl_.get()) == 0 && BIO_ctrl_pending(incoming_) == 0 && inner_->Quiet();
+  }
+
  private:
   Error Broken() const {
     return Error{ErrorCode::kConnectionLost, "the TLS connection broke", LastError(), std::nullopt};

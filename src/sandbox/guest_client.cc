@@ -12,7 +12,6 @@
 namespace caisson::sandbox {
 namespace {
 
-constexpr size_t kMaxIdle = 8;
 // An error answer is small; more than this is not one.
 constexpr size_t kMaxErrorBytes = 64 * 1024;
 
@@ -94,29 +93,11 @@ std::string ExecPath(std::string_view id, std::string_view rest) {
 
 }  // namespace
 
-GuestConnection::GuestConnection(GuestClient& client,
-                                 std::unique_ptr<http::ClientConnection> connection)
-    : client_(&client), connection_(std::move(connection)) {}
-GuestConnection::GuestConnection(GuestConnection&&) noexcept = default;
-GuestConnection::~GuestConnection() {
-  if (connection_ && connection_->reusable() && client_->idle_.size() < kMaxIdle) {
-    client_->idle_.push_back(std::move(connection_));
-  }
-}
-
 GuestClient::GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence)
-    : dialer_(std::move(dialer)), token_(std::move(token)), fence_(fence) {}
+    : connections_(http::ConnectionPool::Make(std::move(dialer))),
+      token_(std::move(token)),
+      fence_(fence) {}
 GuestClient::~GuestClient() = default;
-
-Task<Result<GuestConnection>> GuestClient::Borrow(Until until) {
-  if (!idle_.empty()) {
-    auto connection = std::move(idle_.back());
-    idle_.pop_back();
-    co_return GuestConnection(*this, std::move(connection));
-  }
-  CAISSON_CO_ASSIGN(net::StreamPtr stream, co_await dialer_->Dial(std::move(until)));
-  co_return GuestConnection(*this, std::make_unique<http::ClientConnection>(std::move(stream)));
-}
 
 http::RequestHead GuestClient::Head(std::string method, std::string target,
                                     std::string content_type, Until until) const {
@@ -135,7 +116,7 @@ http::RequestHead GuestClient::Head(std::string method, std::string target,
 }
 
 Task<Result<void>> GuestClient::CheckStatus(const http::ResponseHead& answer,
-                                            GuestConnection& connection, Until until) {
+                                            http::PooledConnection& connection, Until until) {
   if (answer.status < 400) co_return Result<void>();
   CAISSON_CO_ASSIGN(std::string text,
                     co_await connection->ReadWholeBody(kMaxErrorBytes, std::move(until)));
@@ -145,7 +126,7 @@ Task<Result<void>> GuestClient::CheckStatus(const http::ResponseHead& answer,
 Task<Result<GuestClient::Answer>> GuestClient::Call(std::string method, std::string target,
                                                     std::string content_type, std::string body,
                                                     Until until, http::Headers extra) {
-  CAISSON_CO_ASSIGN(GuestConnection connection, co_await Borrow(until));
+  CAISSON_CO_ASSIGN(http::PooledConnection connection, co_await connections_->Borrow(until));
   http::RequestHead head =
       Head(std::move(method), std::move(target), std::move(content_type), until);
   for (const http::Header& field : extra.fields()) head.headers.Add(field.name, field.value);
@@ -157,7 +138,7 @@ Task<Result<GuestClient::Answer>> GuestClient::Call(std::string method, std::str
 
 Task<Result<std::string>> GuestClient::Upload(std::string target, http::BodySource& body,
                                               Until until) {
-  CAISSON_CO_ASSIGN(GuestConnection connection, co_await Borrow(until));
+  CAISSON_CO_ASSIGN(http::PooledConnection connection, co_await connections_->Borrow(until));
   http::RequestHead head = Head("PUT", std::move(target), std::string(guest::kMediaBytes), until);
   CAISSON_CO_ASSIGN(http::ResponseHead answer,
                     co_await connection->SendStream(std::move(head), body, std::nullopt, until));

@@ -14,6 +14,7 @@
 #include "base/until.h"
 #include "guest/protocol.h"
 #include "http/client.h"
+#include "http/pool.h"
 #include "net/stream.h"
 
 namespace caisson::sandbox {
@@ -61,23 +62,6 @@ struct ExecExit {
   uint32_t still_running = 0;
 };
 
-class GuestClient;
-
-// Borrows a connection; gives it back when the answer was read to its end, closes it otherwise.
-class GuestConnection {
- public:
-  GuestConnection(GuestClient& client, std::unique_ptr<http::ClientConnection> connection);
-  GuestConnection(GuestConnection&&) noexcept;
-  GuestConnection& operator=(GuestConnection&&) = delete;
-  ~GuestConnection();
-  http::ClientConnection& operator*() const { return *connection_; }
-  http::ClientConnection* operator->() const { return connection_.get(); }
-
- private:
-  GuestClient* client_;
-  std::unique_ptr<http::ClientConnection> connection_;
-};
-
 // A running (or ended) exec's record stream. Outlived by its GuestClient.
 class ExecStream {
  public:
@@ -87,7 +71,7 @@ class ExecStream {
     std::string payload;
   };
 
-  explicit ExecStream(GuestConnection connection) : connection_(std::move(connection)) {}
+  explicit ExecStream(http::PooledConnection connection) : connection_(std::move(connection)) {}
   // The exec's id and pid, once the started record was read.
   const std::string& id() const { return id_; }
   // The next record but keep-alives; nothing after the exit record. A stream that breaks before it
@@ -97,7 +81,7 @@ class ExecStream {
   static Result<ExecExit> ParseExit(std::string_view payload);
 
  private:
-  GuestConnection connection_;
+  http::PooledConnection connection_;
   std::string buffer_;
   std::string id_;
   bool ended_ = false;
@@ -111,6 +95,9 @@ class GuestClient {
   GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence);
   ~GuestClient();
 
+  // True when the guest keeps a connection of ours open: a sign of life that costs no call. False
+  // says nothing.
+  bool HasLiveConnection() { return connections_->HasLive(); }
   // kProtocol when the versions do not fit.
   Task<Result<GuestHello>> Hello(Until until);
 
@@ -124,7 +111,7 @@ class GuestClient {
   // becomes an Error with the guest's code and message. The connection is at the answer's body.
   struct Answer {
     http::ResponseHead head;
-    GuestConnection connection;
+    http::PooledConnection connection;
   };
   Task<Result<Answer>> Call(std::string method, std::string target, std::string content_type,
                             std::string body, Until until, http::Headers extra = {});
@@ -136,17 +123,14 @@ class GuestClient {
   Task<Result<std::string>> Upload(std::string target, http::BodySource& body, Until until);
 
  private:
-  friend class GuestConnection;
   static Task<Result<void>> CheckStatus(const http::ResponseHead& answer,
-                                        GuestConnection& connection, Until until);
-  Task<Result<GuestConnection>> Borrow(Until until);
+                                        http::PooledConnection& connection, Until until);
   http::RequestHead Head(std::string method, std::string target, std::string content_type,
                          Until until) const;
 
-  std::unique_ptr<net::Dialer> dialer_;
+  std::shared_ptr<http::ConnectionPool> connections_;
   std::string token_;
   uint64_t fence_;
-  std::vector<std::unique_ptr<http::ClientConnection>> idle_;
 };
 
 }  // namespace caisson::sandbox

@@ -19,10 +19,9 @@ constexpr Millis kEndPatience{20'000};
 constexpr Millis kSignOfLife{10'000};
 constexpr std::string_view kMain = "main";
 
-events::NewEvent LifecycleEvent(const SandboxRow& row, std::string_view phase,
-                                std::optional<Millis> took) {
-  json::object payload{
-      {"sandbox_id", row.id.text()}, {"phase", phase}, {"sandbox_backend", row.backend}};
+events::NewEvent LifecycleEvent(const SandboxId& id, std::string_view backend,
+                                std::string_view phase, std::optional<Millis> took) {
+  json::object payload{{"sandbox_id", id.text()}, {"phase", phase}, {"sandbox_backend", backend}};
   if (took.has_value()) payload["duration_ms"] = took->count();
   return {events::EventType::kSandbox, json::Serialize(payload)};
 }
@@ -60,7 +59,7 @@ Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, Sandb
                                        std::string reason, std::optional<std::string> instance,
                                        std::string phase, std::optional<Millis> took) {
   store::SandboxChange change{to, std::move(reason), std::move(instance), {}};
-  if (!phase.empty()) change.events.push_back(LifecycleEvent(row, phase, took));
+  if (!phase.empty()) change.events.push_back(LifecycleEvent(row.id, row.backend, phase, took));
   return store_.ChangeSandbox(std::move(scope), row.id, row.generation, std::move(change));
 }
 
@@ -77,6 +76,10 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
   wanted.needs_uids = request.needs_uids;
   wanted.expires_at = clock_.Now() + request.spec.lifetimes.ttl;
   SandboxId id = wanted.id;
+  wanted.then = {SandboxStatus::kProvisioning,
+                 "",
+                 std::nullopt,
+                 {LifecycleEvent(id, wanted.backend, "requested", std::nullopt)}};
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.RequestSandbox(scope, std::move(wanted),
                                                                    std::move(idempotency)));
   CAISSON_FAILPOINT("sandbox.requested");
@@ -87,8 +90,6 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
 
 Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, SandboxSpec spec,
                                             Until until) {
-  CAISSON_CO_ASSIGN(row, co_await Move(scope, row, SandboxStatus::kProvisioning, "", std::nullopt,
-                                       "requested", std::nullopt));
   MonoTime start = clock_.MonoNow();
   auto acquired = co_await backend_.Acquire(RefOf(row), std::move(spec), until);
   CAISSON_FAILPOINT("sandbox.acquired");
@@ -134,6 +135,7 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
   auto found = clients_.find(id.text());
   if (row.status == SandboxStatus::kReady && found != clients_.end()) {
     std::shared_ptr<GuestClient> client = found->second;
+    if (client->HasLiveConnection()) co_return client;
     auto alive = co_await client->Hello(until.Within(clock_, kSignOfLife));
     if (alive) co_return client;
     if (alive.error().code == ErrorCode::kCancelled) co_return Fail(alive.error());
