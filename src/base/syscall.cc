@@ -45,7 +45,8 @@ Result<std::string> ReadUpTo(size_t limit, ReadSome read_some) {
   size_t used = 0;
   for (;;) {
     // One byte over the limit is asked for, so that a file of exactly `limit` bytes is accepted.
-    size_t want = std::min<size_t>(limit + 1 - used, 64 * 1024);
+    // Small at first: most are, and a larger buffer costs its pages each time.
+    size_t want = std::min({limit + 1 - used, std::max<size_t>(used, 2048), size_t{64} * 1024});
     content.resize(used + want);
     ssize_t got = read_some(content.data() + used, want, used);
     if (got < 0) {

@@ -17,16 +17,16 @@ constexpr size_t kMaxConfigBytes = 1024 * 1024;
 constexpr size_t kMaxTokenBytes = 4096;
 
 Result<UniqueFd> TakeFd(std::string_view variable, bool required) {
-  std::string name(variable);
-  const char* text = ::getenv(name.c_str());
+  const char* name = variable.data();  // literals of protocol.h: they end with a NUL
+  const char* text = ::getenv(name);
   if (text == nullptr) {
     if (!required) return UniqueFd();
-    return Fail(ErrorCode::kInvalidConfig, name + " is not set");
+    return Fail(ErrorCode::kInvalidConfig, std::string(variable) + " is not set");
   }
   auto number = ParseDecimal(text);
-  ::unsetenv(name.c_str());
+  ::unsetenv(name);
   if (!number || *number > 1 << 20 || ::fcntl(static_cast<int>(*number), F_GETFD) < 0) {
-    return Fail(ErrorCode::kInvalidConfig, name + " is not an open descriptor");
+    return Fail(ErrorCode::kInvalidConfig, std::string(variable) + " is not an open descriptor");
   }
   UniqueFd fd(static_cast<int>(*number));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
