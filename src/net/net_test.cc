@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "net/loop.h"
+#include "net/resolver.h"
 #include "net/task_group.h"
 
 namespace caisson::net {
@@ -37,6 +38,20 @@ Task<Result<std::string>> ReadToEnd(Stream& stream, Until until) {
     CAISSON_CO_ASSIGN(size_t got, co_await stream.Read(buffer, until));
     if (got == 0) co_return all;
     all.append(buffer, 0, got);
+  }
+}
+
+// RFC 6761: without asking anybody, so also in a root that has no /etc/hosts.
+TEST_F(NetTest, LocalhostIsLoopback) {
+  Resolver resolver;
+  for (const char* name : {"localhost", "LocalHost.", "a.b.localhost"}) {
+    auto found = RunUntilDone(loop_, resolver.Resolve(name, Until(Deadline::Never())));
+    ASSERT_TRUE(found.has_value()) << name;
+    EXPECT_EQ(*found, (std::vector<std::string>{"127.0.0.1", "::1"})) << name;
+  }
+  for (const char* name : {"notlocalhost.invalid", "localhost.invalid", "xlocalhost"}) {
+    auto found = RunUntilDone(loop_, resolver.Resolve(name, Until(Deadline::Never())));
+    if (found) EXPECT_NE(found->front(), "127.0.0.1") << name;
   }
 }
 

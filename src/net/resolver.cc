@@ -4,9 +4,11 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "net/loop.h"
 
@@ -20,6 +22,17 @@ bool IsNumeric(const std::string& host) {
   in6_addr address{};
   return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// RFC 6761, 6.3: always loopback, and never asked for. Roots without /etc/hosts would not know it.
+bool IsLocalhost(std::string_view host) {
+  constexpr std::string_view kName = "localhost";
+  if (host.ends_with('.')) host.remove_suffix(1);
+  if (host.size() < kName.size()) return false;
+  std::string_view last = host.substr(host.size() - kName.size());
+  bool same = std::ranges::equal(
+      last, kName, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+  return same && (host.size() == last.size() || host[host.size() - last.size() - 1] == '.');
 }
 
 Result<std::vector<std::string>> Lookup(const std::string& host) {
@@ -73,6 +86,7 @@ void Resolver::Main() {
 
 Task<Result<std::vector<std::string>>> Resolver::Resolve(std::string host, Until until) {
   if (IsNumeric(host)) co_return std::vector<std::string>{std::move(host)};
+  if (IsLocalhost(host)) co_return std::vector<std::string>{"127.0.0.1", "::1"};
   // Shared with the thread: whoever asked may have gone when the answer comes.
   struct Pending {
     explicit Pending(Loop& loop) : arrived(loop) {}

@@ -26,7 +26,8 @@ class Resolver {
   Resolver& operator=(const Resolver&) = delete;
 
   // Numeric addresses, in the order of preference; at least one. A numeric `host` is given back
-  // as it is. kUnavailable when the name has none; kOverloaded when too many lookups wait.
+  // as it is, "localhost" and what ends in ".localhost" is loopback. kUnavailable when the name has
+  // none; kOverloaded when too many lookups wait.
   Task<Result<std::vector<std::string>>> Resolve(std::string host, Until until);
 
  private:

@@ -100,6 +100,14 @@ struct Try {
   }
 };
 
+// The root is a plain directory and not where something is mounted.
+bool InChroot() {
+  struct statx info{};
+  return statx(AT_FDCWD, "/", 0, 0, &info) == 0 &&
+         (info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0;
+}
+
 Ability ProbeNamespaces(bool rooted) {
   constexpr uint64_t kNamespaces =
       CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
@@ -131,6 +139,8 @@ Ability ProbeNamespaces(bool rooted) {
     reason += " (kernel.unprivileged_userns_clone is 0)";
   } else if (ReadOrEmpty("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1\n") {
     reason += " (kernel.apparmor_restrict_unprivileged_userns is 1)";
+  } else if (InChroot()) {
+    reason += " (this is a chroot, where the kernel refuses them; enter it by pivot_root instead)";
   }
   return {false, reason};
 }
