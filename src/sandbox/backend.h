@@ -45,6 +45,9 @@ struct Declaration {
   std::vector<NetworkMode> networks;
   bool suspend = false;
   bool snapshot = false;
+  // Its instances outlive a loss of power of this host. Where they do not, what the ledger says of
+  // a living one need not either.
+  bool survives_host = true;
   TransferCaps transfer_ceiling;
   std::vector<Fact> facts;
 };

@@ -108,6 +108,9 @@ struct SandboxChange {
   std::optional<std::string> instance;
   // Told in the session's log, in the same transaction; empty when it has no session.
   std::vector<events::NewEvent> events;
+  // False: a loss of power may undo it, with what followed it; the end of the server does not. For
+  // states of what a loss of power ends too. It saves the wait for the disk.
+  bool durable = true;
 };
 struct NewSandbox {
   SandboxId id;
