@@ -58,7 +58,8 @@ InstanceRef Manager::RefOf(const SandboxRow& row) {
 Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, SandboxStatus to,
                                        std::string reason, std::optional<std::string> instance,
                                        std::string phase, std::optional<Millis> took) {
-  store::SandboxChange change{to, std::move(reason), std::move(instance), {}};
+  bool durable = IsTerminal(to) || backend_.declaration().survives_host;
+  store::SandboxChange change{to, std::move(reason), std::move(instance), {}, durable};
   if (!phase.empty()) change.events.push_back(LifecycleEvent(row.id, row.backend, phase, took));
   return store_.ChangeSandbox(std::move(scope), row.id, row.generation, std::move(change));
 }

@@ -361,6 +361,18 @@ TEST_F(StoreSuite, ARequestMayGoOnInItsTransaction) {
   EXPECT_EQ(row.generation, 2u);
 }
 
+TEST_F(StoreSuite, WhatNeedNotBeDurableIsKeptAllTheSame) {
+  NewSandbox request{
+      SandboxId::Make(clock_, random_), {}, "main", "local", "default", "{}", true, kStart};
+  request.then = {SandboxStatus::kProvisioning, "", std::nullopt, {}};
+  SandboxRow row = Do(store_->RequestSandbox(Scope::Root(), request, {})).value();
+  SandboxChange ready{SandboxStatus::kReady, "", "{}", {}, false};
+  EXPECT_TRUE(Do(store_->ChangeSandbox(Scope::Root(), row.id, 2, ready)).has_value());
+  store_.reset();
+  Open();
+  EXPECT_EQ(Do(store_->GetSandbox(Scope::Root(), row.id)).value().status, SandboxStatus::kReady);
+}
+
 TEST_F(StoreSuite, UidBlocksDoNotOverlap) {
   std::set<uint32_t> bases;
   for (int i = 0; i < 50; i++) {

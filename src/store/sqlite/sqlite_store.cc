@@ -23,12 +23,12 @@ namespace {
 class SqliteStore final : public Store {
  public:
   SqliteStore(UniqueFd lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader,
-              const Clock& clock, Random& random)
+              bool durable, const Clock& clock, Random& random)
       : lock_(std::move(lock)),
         clock_(clock),
         random_(random),
-        reader_(Worker::Kind::kReader, std::move(reader), [] {}),
-        writer_(Worker::Kind::kWriter, std::move(writer), [this] { WakeReaders(); }) {}
+        reader_(Worker::Kind::kReader, std::move(reader), false, [] {}),
+        writer_(Worker::Kind::kWriter, std::move(writer), durable, [this] { WakeReaders(); }) {}
 
   StoreTask<DefinitionRow> PutDefinition(Scope scope, DefinitionKind kind, std::string name,
                                          std::string json, uint64_t expected_revision) override {
@@ -169,10 +169,12 @@ class SqliteStore final : public Store {
   }
   StoreTask<SandboxRow> ChangeSandbox(Scope scope, SandboxId id, uint64_t generation,
                                       SandboxChange change) override {
+    bool durable = change.durable;
     return Write<SandboxRow>(
         [=, s = std::move(scope), i = std::move(id), c = std::move(change)](WriteContext& context) {
           return sqlite::ChangeSandbox(context, s, i, generation, c);
-        });
+        },
+        durable);
   }
   StoreTask<std::vector<Owned>> LiveSandboxes() override {
     return Read<std::vector<Owned>>([](Database& db) { return sqlite::LiveSandboxes(db); });
@@ -186,11 +188,13 @@ class SqliteStore final : public Store {
 
  private:
   template <typename T, typename Work>
-  StoreTask<T> Write(Work work) {
-    return writer_.Run<T>([this, moved = std::move(work)](Database& db) mutable -> Result<T> {
-      WriteContext context{db, clock_.Now(), clock_, random_, touched_};
-      return moved(context);
-    });
+  StoreTask<T> Write(Work work, bool durable = true) {
+    return writer_.Run<T>(
+        [this, moved = std::move(work)](Database& db) mutable -> Result<T> {
+          WriteContext context{db, clock_.Now(), clock_, random_, touched_};
+          return moved(context);
+        },
+        durable);
   }
   template <typename T, typename Work>
   StoreTask<T> Read(Work work) {
@@ -242,7 +246,7 @@ Result<std::unique_ptr<Store>> OpenSqliteStore(const Options& options, const Clo
   CAISSON_TRY(writer->Execute("UPDATE runs SET lease_until = 0 WHERE owner <> ''"));
   CAISSON_ASSIGN(auto reader, Database::Open(options.path, Database::Mode::kReadOnly));
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(writer), std::move(reader),
-                                       clock, random);
+                                       options.durable, clock, random);
 }
 
 }  // namespace caisson::store::sqlite

@@ -13,9 +13,12 @@ constexpr size_t kMaxBatch = 256;
 
 }  // namespace
 
-Worker::Worker(Kind kind, std::unique_ptr<Database> database, std::function<void()> committed)
+Worker::Worker(Kind kind, std::unique_ptr<Database> database, bool flushes,
+               std::function<void()> committed)
     : kind_(kind),
       database_(std::move(database)),
+      flushes_(flushes),
+      flushing_(flushes),
       committed_(std::move(committed)),
       thread_([this] { Main(); }) {}
 
@@ -60,11 +63,20 @@ void Worker::RunBatch(std::vector<Job>& batch) {
   for (Job& job : batch) job.answer(result ? nullptr : &result.error());
 }
 
+Result<void> Worker::SetFlushing(bool wanted) {
+  if (!flushes_ || wanted == flushing_) return {};
+  CAISSON_TRY(
+      database_->Execute(wanted ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL"));
+  flushing_ = wanted;
+  return {};
+}
+
 Result<void> Worker::RunJobs(std::vector<Job>& batch) {
   if (kind_ == Kind::kReader) {
     for (Job& job : batch) job.run(*database_);
     return {};
   }
+  CAISSON_TRY(SetFlushing(std::ranges::any_of(batch, &Job::durable)));
   CAISSON_TRY(database_->Prepare("BEGIN IMMEDIATE").Run());
   auto run = [&]() -> Result<void> {
     for (Job& job : batch) {

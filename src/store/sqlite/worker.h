@@ -2,7 +2,8 @@
 //
 // Writers: group commit. A batch is what is queued when the thread becomes free; each job has a
 // savepoint of its own, so that one that fails undoes itself only; then one COMMIT makes all of
-// them durable, and only then is any of them answered.
+// them durable, and only then is any of them answered. A batch of jobs that need not be durable is
+// written and not flushed; the next that is flushes it too.
 #pragma once
 
 #include <condition_variable>
@@ -27,8 +28,10 @@ namespace caisson::store::sqlite {
 class Worker {
  public:
   enum class Kind : uint8_t { kWriter, kReader };
-  // `committed` is called on the thread after each batch of a writer is durable.
-  Worker(Kind kind, std::unique_ptr<Database> database, std::function<void()> committed);
+  // `committed` is called on the thread after each batch of a writer. A writer's connection comes
+  // with the `synchronous` that makes a commit durable; `flushes` is false when that is NORMAL.
+  Worker(Kind kind, std::unique_ptr<Database> database, bool flushes,
+         std::function<void()> committed);
   // Finishes what is queued, then ends the thread.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -36,7 +39,7 @@ class Worker {
 
   // Runs `work(Database&) -> Result<T>` on the thread and resumes the caller on its loop.
   template <typename T, typename Work>
-  StoreTask<T> Run(Work work) {
+  StoreTask<T> Run(Work work, bool durable = true) {
     struct State {
       std::optional<Result<T>> result;
       std::coroutine_handle<> waiter;  // touched on the loop's thread only
@@ -44,6 +47,7 @@ class Worker {
     struct Awaiter {
       Worker& worker;
       Work work;
+      bool durable;
       std::shared_ptr<State> state = std::make_shared<State>();
       ~Awaiter() { state->waiter = nullptr; }
       bool await_ready() const { return false; }
@@ -51,6 +55,7 @@ class Worker {
         state->waiter = waiter;
         net::Loop* loop = net::Loop::Current();
         Job job;
+        job.durable = durable;
         job.run = [moved = std::move(work), shared = state](Database& database) mutable -> bool {
           shared->result.emplace(moved(database));
           return shared->result->has_value();
@@ -67,11 +72,12 @@ class Worker {
       }
       Result<T> await_resume() { return std::move(*state->result); }
     };
-    co_return co_await Awaiter{*this, std::move(work)};
+    co_return co_await Awaiter{*this, std::move(work), durable};
   }
 
  private:
   struct Job {
+    bool durable = true;
     std::move_only_function<bool(Database&)> run;  // false: undo what it did
     // The error that befell the whole batch, or null.
     std::move_only_function<void(const Error*)> answer;
@@ -80,9 +86,12 @@ class Worker {
   void Main();
   void RunBatch(std::vector<Job>& batch);
   Result<void> RunJobs(std::vector<Job>& batch);
+  Result<void> SetFlushing(bool wanted);
 
   const Kind kind_;
   std::unique_ptr<Database> database_;
+  const bool flushes_;
+  bool flushing_;  // what the connection is set to
   std::function<void()> committed_;
   std::mutex mutex_;
   std::condition_variable wake_;

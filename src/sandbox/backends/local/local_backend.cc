@@ -69,6 +69,7 @@ std::string GuestConfig(const SandboxSpec& spec, const CommandUser& user) {
 Declaration Declare(const HostFacts& facts) {
   Declaration declaration;
   declaration.backend = "local";
+  declaration.survives_host = false;
   declaration.isolation = IsolationOf(facts);
   declaration.usable = declaration.isolation != Isolation::kNone;
   const CgroupFacts& cgroups = facts.cgroups;
