@@ -123,8 +123,8 @@ Result<void> GuestStarts(const Bench& bench) {
 }
 
 Result<uint64_t> SandboxPssKiB(const ServerProcess& server, const std::string& id) {
-  CAISSON_ASSIGN(std::string text, ReadWholeFile(fmt::format("{}/local/sandboxes/{}/instance.json",
-                                                             server.data_dir(), id)));
+  CAISSON_ASSIGN(std::string text,
+                 ReadWholeFile(fmt::format("{}/local/sandboxes/{}.json", server.data_dir(), id)));
   CAISSON_ASSIGN(json::object instance, json::ParseObject(text));
   auto pid = json::ObjectReader(instance).Int("pid", 1, INT32_MAX);
   if (!pid.has_value()) return Fail(ErrorCode::kNotFound, "a sandbox without a process");

@@ -106,48 +106,15 @@ class Remover {
 
 }  // namespace
 
-namespace {
-
-struct Place {
-  UniqueFd parent;  // invalid: it does not exist
-  std::string leaf;
-};
-
-Attempt<Place> Locate(int base, const std::string& path) {
+Attempt<void> RemoveTree(int base, const std::string& path) {
   size_t cut = path.rfind('/');
   std::string parent_path = cut == std::string::npos ? "." : path.substr(0, cut);
-  Place place;
-  place.leaf = cut == std::string::npos ? path : path.substr(cut + 1);
-  if (place.leaf.empty() || place.leaf == "." || place.leaf == ".." || path[0] == '/') {
+  std::string leaf = cut == std::string::npos ? path : path.substr(cut + 1);
+  if (leaf.empty() || leaf == "." || leaf == ".." || path[0] == '/') {
     return Tried("remove", path.c_str(), "", EINVAL);
   }
-  place.parent = OpenBelow(base, parent_path.c_str(), O_PATH);
-  if (!place.parent && errno != ENOENT) return Tried("open", parent_path.c_str());
-  return place;
-}
-
-}  // namespace
-
-Attempt<bool> RemoveSmall(int base, const std::string& path) {
-  CAISSON_ASSIGN(Place place, Locate(base, path));
-  if (!place.parent) return true;
-  UniqueFd top = OpenBelow(place.parent.get(), place.leaf.c_str(), O_RDONLY);
-  if (!top) return errno == ENOENT;
-  alignas(dirent) char buffer[2048];
-  long got = syscall(SYS_getdents64, top.get(), buffer, sizeof buffer);
-  for (long at = 0; at < got;) {
-    auto* entry = reinterpret_cast<dirent*>(buffer + at);
-    at += entry->d_reclen;
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    if (unlinkat(top.get(), entry->d_name, 0) < 0 && errno != ENOENT) return false;
-  }
-  return unlinkat(place.parent.get(), place.leaf.c_str(), AT_REMOVEDIR) == 0;
-}
-
-Attempt<void> RemoveTree(int base, const std::string& path) {
-  CAISSON_ASSIGN(Place place, Locate(base, path));
-  auto& [parent, leaf] = place;
-  if (!parent) return {};
+  UniqueFd parent = OpenBelow(base, parent_path.c_str(), O_PATH);
+  if (!parent) return errno == ENOENT ? Attempt<void>{} : Tried("open", parent_path.c_str());
   struct stat info{};
   if (fstatat(parent.get(), leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) < 0) {
     return errno == ENOENT ? Attempt<void>{} : Tried("remove", path.c_str());

@@ -13,8 +13,4 @@ namespace caisson::launcher {
 // writes there can make it fail (ENOTEMPTY), never reach outside.
 Attempt<void> RemoveTree(int base, const std::string& path);
 
-// The same for a directory of a few files, at once: false, with some of them removed perhaps, when
-// it holds a directory or many. Never takes long.
-Attempt<bool> RemoveSmall(int base, const std::string& path);
-
 }  // namespace caisson::launcher

@@ -265,11 +265,6 @@ void Server::Find(const Request& request) {
 }
 
 void Server::Remove(const Request& request, std::string path) {
-  if (Attempt<bool> removed = RemoveSmall(options_.state_dir, path); removed && *removed) {
-    Reply reply;
-    reply.id = request.id;
-    return Send(reply, {});
-  }
   // In a process of its own: a large tree takes seconds, and creations must not wait for it.
   int pidfd = -1;
   clone_args arguments{};

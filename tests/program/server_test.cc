@@ -97,7 +97,7 @@ TEST_F(ServerTest, SandboxesOverHttp) {
 
 TEST_F(ServerTest, Case41_ASandboxThatDiesIsLostByName) {
   std::string id = MakeSandbox();
-  std::ifstream file(server_->data_dir() + "/local/sandboxes/" + id + "/instance.json");
+  std::ifstream file(server_->data_dir() + "/local/sandboxes/" + id + ".json");
   std::stringstream text;
   text << file.rdbuf();
   auto pid = static_cast<pid_t>(json::ParseObject(text.str()).value()["pid"].as_int64());

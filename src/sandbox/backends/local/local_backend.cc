@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kMaxSmallFile = 64 * 1024;
+constexpr std::string_view kFileEnding = ".json";
+constexpr std::string_view kBeside = ".new";
 
 class GuestDialer final : public net::Dialer {
  public:
@@ -41,7 +43,7 @@ Result<void> MakeDirectory(const std::string& path, mode_t mode) {
 
 // Written beside and renamed: a reader sees the old or the new content.
 Result<void> ReplaceFile(const std::string& path, std::string_view content) {
-  std::string beside = path + ".new";
+  std::string beside = path + std::string(kBeside);
   {
     CAISSON_ASSIGN(UniqueFd fd, OpenFile(beside, O_WRONLY | O_CREAT | O_TRUNC, 0600));
     CAISSON_TRY(WriteAll(fd.get(), content));
@@ -142,16 +144,19 @@ Result<void> LocalBackend::Check(const SandboxSpec& spec) const {
   return CheckHost(facts_, spec, false);
 }
 
-std::string LocalBackend::DirOf(const SandboxId& id) const {
-  return fmt::format("{}/sandboxes/{}", options_.state_dir, id.text());
+std::string LocalBackend::SocketOf(const SandboxId& id) const {
+  return fmt::format("{}/sandboxes/{}.sock", options_.state_dir, id.text());
+}
+std::string LocalBackend::FileOf(const SandboxId& id) const {
+  return fmt::format("{}/sandboxes/{}{}", options_.state_dir, id.text(), kFileEnding);
 }
 
-std::string LocalBackend::ToJson(const Instance& instance) {
+json::object LocalBackend::ToJson(const Instance& instance) {
   json::array cgroups(instance.cgroups.begin(), instance.cgroups.end());
-  return json::Serialize(json::object{{"pid", instance.process.pid},
-                                      {"start_time", instance.process.start_time},
-                                      {"boot_id", instance.boot_id},
-                                      {"cgroups", std::move(cgroups)}});
+  return json::object{{"pid", instance.process.pid},
+                      {"start_time", instance.process.start_time},
+                      {"boot_id", instance.boot_id},
+                      {"cgroups", std::move(cgroups)}};
 }
 
 Result<LocalBackend::Instance> LocalBackend::ParseInstance(std::string_view text) {
@@ -163,25 +168,40 @@ Result<LocalBackend::Instance> LocalBackend::ParseInstance(std::string_view text
       static_cast<uint64_t>(reader.Int("start_time", 0, INT64_MAX).value_or(0));
   instance.boot_id = reader.RequiredString("boot_id");
   instance.cgroups = reader.Strings("cgroups");
+  instance.token = reader.String("token").value_or("");
   CAISSON_TRY(reader.Finish(json::ObjectReader::Unknown::kIgnore));
   return instance;
 }
 
 Result<LocalBackend::Instance> LocalBackend::ReadInstance(const InstanceRef& ref) const {
-  if (!ref.instance.empty()) return ParseInstance(ref.instance);
-  auto text = ReadWholeFile(DirOf(ref.id) + "/instance.json", kMaxSmallFile);
+  auto text = ReadWholeFile(FileOf(ref.id), kMaxSmallFile);
   if (text) return ParseInstance(*text);
-  if (text.error().code == ErrorCode::kFileNotFound) {
-    return Fail(ErrorCode::kSandboxLost, "nothing was made for this sandbox");
-  }
-  return Fail(text.error());
+  if (text.error().code != ErrorCode::kFileNotFound) return Fail(text.error());
+  if (!ref.instance.empty()) return ParseInstance(ref.instance);
+  return Fail(ErrorCode::kSandboxLost, "nothing was made for this sandbox");
 }
 
-Acquired LocalBackend::Reach(const SandboxId& id, std::string token, std::string instance) const {
+Result<void> LocalBackend::WriteInstance(const SandboxId& id, const Instance& instance) const {
+  json::object object = ToJson(instance);
+  object["token"] = instance.token;
+  return ReplaceFile(FileOf(id), json::Serialize(object));
+}
+
+Result<void> LocalBackend::RemoveFiles(const SandboxId& id) const {
+  std::string file = FileOf(id);
+  for (const std::string& path : {SocketOf(id), file + std::string(kBeside), file}) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return Fail(ErrnoError(errno, "remove " + path));
+    }
+  }
+  return {};
+}
+
+Acquired LocalBackend::Reach(const SandboxId& id, const Instance& instance) const {
   Acquired acquired;
-  acquired.instance = std::move(instance);
-  acquired.dialer = std::make_unique<GuestDialer>(loop_, DirOf(id) + "/guest.sock");
-  acquired.token = std::move(token);
+  acquired.instance = json::Serialize(ToJson(instance));
+  acquired.dialer = std::make_unique<GuestDialer>(loop_, SocketOf(id));
+  acquired.token = instance.token;
   return acquired;
 }
 
@@ -191,22 +211,18 @@ Task<Result<Acquired>> LocalBackend::Acquire(InstanceRef ref, SandboxSpec spec, 
     co_return Fail(ErrorCode::kCancelled, "the request was cancelled");
   SandboxPaths paths{ref.id.text(), options_.state_dir + "/stage", "", ref.uid_base};
   CAISSON_CO_ASSIGN(launcher::LaunchPlan plan, BuildLaunchPlan(facts_, spec, paths, outer_filter_));
-  std::string dir = DirOf(ref.id);
-  if (::mkdir(dir.c_str(), 0700) != 0) {
-    // Made before: the same request again.
-    if (errno == EEXIST) co_return co_await Attach(std::move(ref), std::move(until));
-    co_return Fail(ErrnoError(errno, "make the directory " + dir));
+  if (::access(FileOf(ref.id).c_str(), F_OK) == 0) {  // the same request again
+    co_return co_await Attach(std::move(ref), std::move(until));
   }
   plan.die_with_launcher = options_.mode == LauncherClient::Mode::kEphemeral;
 
   Instance instance;
   instance.boot_id = boot_id_;
   for (const auto& cgroup : plan.cgroups) instance.cgroups.push_back(cgroup.path);
-  CAISSON_CO_TRY(ReplaceFile(dir + "/instance.json", ToJson(instance)));
-  std::string token = random_.Hex(kTokenBytes);
-  CAISSON_CO_TRY(ReplaceFile(dir + "/token", token));
-  CAISSON_CO_ASSIGN(UniqueFd listen, net::ListenUnixSocket(dir + "/guest.sock"));
-  CAISSON_CO_ASSIGN(UniqueFd token_file, MakeSealedMemFd("token", token));
+  instance.token = random_.Hex(kTokenBytes);
+  CAISSON_CO_TRY(WriteInstance(ref.id, instance));
+  CAISSON_CO_ASSIGN(UniqueFd listen, net::ListenUnixSocket(SocketOf(ref.id)));
+  CAISSON_CO_ASSIGN(UniqueFd token_file, MakeSealedMemFd("token", instance.token));
   CAISSON_CO_ASSIGN(UniqueFd config,
                     MakeSealedMemFd("config", GuestConfig(spec, CommandUserOf(facts_, paths))));
   CAISSON_CO_ASSIGN(UniqueFd filter, MakeSealedMemFd("filter", inner_filter_));
@@ -215,9 +231,8 @@ Task<Result<Acquired>> LocalBackend::Acquire(InstanceRef ref, SandboxSpec spec, 
                                     config.get(), filter.get()};
   CAISSON_CO_ASSIGN(LauncherClient::Created created, co_await launcher_->Create(plan, input));
   instance.process = created.process;
-  std::string text = ToJson(instance);
-  CAISSON_CO_TRY(ReplaceFile(dir + "/instance.json", text));
-  Acquired acquired = Reach(ref.id, std::move(token), std::move(text));
+  CAISSON_CO_TRY(WriteInstance(ref.id, instance));
+  Acquired acquired = Reach(ref.id, instance);
   Micros before{};  // the launcher counts from its start
   for (const auto& [step, at] : created.steps) {
     acquired.steps.push_back({std::string(launcher::NameOf(step)), at - before});
@@ -234,10 +249,8 @@ Task<Result<Acquired>> LocalBackend::Attach(InstanceRef ref, Until until) {
     co_return Fail(ErrorCode::kSandboxLost, "the sandbox did not survive");
   }
   CAISSON_CO_TRY(co_await launcher_->Find(instance->process, until));
-  auto token = ReadWholeFile(DirOf(ref.id) + "/token", kMaxSmallFile);
-  if (!token)
-    co_return Fail(ErrorCode::kSandboxLost, "the sandbox's token is gone", token.error().message);
-  co_return Reach(ref.id, std::move(*token), ToJson(*instance));
+  if (instance->token.empty()) co_return Fail(ErrorCode::kSandboxLost, "its token is gone");
+  co_return Reach(ref.id, *instance);
 }
 
 Task<Result<void>> LocalBackend::Suspend(InstanceRef, Until) {
@@ -266,7 +279,7 @@ Task<Result<Termination>> LocalBackend::Terminate(InstanceRef ref, Until until) 
     termination.pending_reason = "a process or cgroup of the sandbox is still there";
     co_return termination;
   }
-  CAISSON_CO_TRY(co_await launcher_->RemoveTree("sandboxes/" + ref.id.text(), until));
+  CAISSON_CO_TRY(RemoveFiles(ref.id));
   termination.workspace_gone = true;
   co_return termination;
 }
@@ -276,7 +289,8 @@ Task<Result<std::vector<InstanceRef>>> LocalBackend::List(Until) {
   std::error_code error;
   for (const auto& entry :
        std::filesystem::directory_iterator(options_.state_dir + "/sandboxes", error)) {
-    auto id = SandboxId::Parse(entry.path().filename().string());
+    if (entry.path().extension() != kFileEnding) continue;
+    auto id = SandboxId::Parse(entry.path().stem().string());
     if (id) refs.push_back({std::move(*id), 0, 0, ""});
   }
   if (error)

@@ -1,11 +1,11 @@
 // The local backend: sandboxes made by caisson-launcher on this host.
 //
-// State of a sandbox, in <state_dir>/sandboxes/<id>/ (0700):
-//   guest.sock     where the guest listens
-//   token          the guest's token (0600)
-//   instance.json  what finds it again; written with its cgroups before it is made (intent before
-//                  effect), and with its first process afterwards
-// so that Terminate and List work from the directory alone, whatever was lost.
+// State of a sandbox, in <state_dir>/sandboxes (0700):
+//   <id>.sock  where the guest listens
+//   <id>.json  what finds it again, and the guest's token (0600); written with its cgroups before
+//   it
+//              is made (intent before effect), and with its first process afterwards; removed last
+// so that Terminate and List work from these alone, whatever was lost.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/random.h"
+#include "json/json.h"
 #include "net/loop.h"
 #include "sandbox/backend.h"
 #include "sandbox/backends/local/host.h"
@@ -50,19 +51,23 @@ class LocalBackend final : public Backend {
   bool needs_uids() const { return facts_.root; }
 
  private:
-  // What instance.json holds.
   struct Instance {
     ProcessRef process;
     std::string boot_id;
     std::vector<std::string> cgroups;
+    std::string token;  // in the file only, never in the ledger
   };
   LocalBackend(net::Loop& loop, Random& random, LocalOptions options, HostFacts facts);
   Result<void> Prepare();
-  std::string DirOf(const SandboxId& id) const;
-  static std::string ToJson(const Instance& instance);
+  std::string SocketOf(const SandboxId& id) const;
+  std::string FileOf(const SandboxId& id) const;
+  static json::object ToJson(const Instance& instance);
   static Result<Instance> ParseInstance(std::string_view text);
+  // From the file, else from the ledger; kSandboxLost when neither knows it.
   Result<Instance> ReadInstance(const InstanceRef& ref) const;
-  Acquired Reach(const SandboxId& id, std::string token, std::string instance) const;
+  Result<void> WriteInstance(const SandboxId& id, const Instance& instance) const;
+  Result<void> RemoveFiles(const SandboxId& id) const;
+  Acquired Reach(const SandboxId& id, const Instance& instance) const;
 
   net::Loop& loop_;
   Random& random_;
