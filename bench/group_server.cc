@@ -10,6 +10,7 @@
 #include "api.h"
 #include "bare.h"
 #include "base/syscall.h"
+#include "cli/runtime_dir.h"
 #include "guest/protocol.h"
 #include "json/reader.h"
 #include "machine.h"
@@ -123,8 +124,8 @@ Result<void> GuestStarts(const Bench& bench) {
 }
 
 Result<uint64_t> SandboxPssKiB(const ServerProcess& server, const std::string& id) {
-  CAISSON_ASSIGN(std::string text,
-                 ReadWholeFile(fmt::format("{}/local/sandboxes/{}.json", server.data_dir(), id)));
+  CAISSON_ASSIGN(std::string dir, cli::RuntimeDirOf(server.data_dir()));
+  CAISSON_ASSIGN(std::string text, ReadWholeFile(fmt::format("{}/sandboxes/{}.json", dir, id)));
   CAISSON_ASSIGN(json::object instance, json::ParseObject(text));
   auto pid = json::ObjectReader(instance).Int("pid", 1, INT32_MAX);
   if (!pid.has_value()) return Fail(ErrorCode::kNotFound, "a sandbox without a process");

@@ -20,6 +20,7 @@
 
 #include "base/syscall.h"
 #include "cli/command.h"
+#include "cli/runtime_dir.h"
 #include "net/task_group.h"
 #include "sandbox/backends/local/local_backend.h"
 #include "sandbox/backends/local/plan_builder.h"
@@ -134,9 +135,9 @@ class TemporaryDirectory {
  public:
   static Result<std::unique_ptr<TemporaryDirectory>> Make() {
     RemoveAbandoned();
-    std::string path = std::string(kParent) + "/" + kPrefix + "XXXXXX";
+    std::string path = Parent() + "/" + kPrefix + "XXXXXX";
     if (::mkdtemp(path.data()) == nullptr) {
-      return Fail(ErrnoError(errno, "make a directory in /tmp"));
+      return Fail(ErrnoError(errno, "make a directory in " + Parent()));
     }
     CAISSON_ASSIGN(UniqueFd lock, OpenFile(path, O_RDONLY | O_DIRECTORY));
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return Fail(ErrnoError(errno, "lock " + path));
@@ -151,18 +152,21 @@ class TemporaryDirectory {
   const std::string& path() const { return path_; }
 
  private:
-  static constexpr const char* kParent = "/tmp";
+  static std::string Parent() {
+    std::string base = RuntimeBase();
+    return base.empty() ? "/tmp" : base;
+  }
   static constexpr const char* kPrefix = "caisson-exec-";
   TemporaryDirectory(std::string path, UniqueFd lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
 
   static void RemoveAbandoned() {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(kParent, error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(Parent(), error)) {
       if (!entry.path().filename().string().starts_with(kPrefix)) continue;
       auto dir = OpenFile(entry.path(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
       struct stat info{};
-      // /tmp is everybody's: only what is our own is touched.
+      // It may be everybody's: only what is our own is touched.
       if (!dir || ::fstat(dir->get(), &info) != 0 || info.st_uid != ::geteuid()) continue;
       if (::flock(dir->get(), LOCK_EX | LOCK_NB) != 0) continue;
       // A fresh one is not locked yet for a moment.

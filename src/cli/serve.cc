@@ -15,6 +15,7 @@
 #include "api/router.h"
 #include "base/syscall.h"
 #include "cli/command.h"
+#include "cli/runtime_dir.h"
 #include "http/connector.h"
 #include "http/server.h"
 #include "runtime/worker.h"
@@ -34,6 +35,7 @@ constexpr Millis kStartTime{30'000};
 struct ServeOptions {
   std::string listen = "127.0.0.1:8080";
   std::string data_dir;
+  std::string runtime_dir;  // empty: RuntimeDirOf(data_dir)
   bool insecure = false;
   bool ephemeral = false;
 };
@@ -137,10 +139,14 @@ class Serving {
                       net::ListenTcp(loop_, address_.address, address_.port));
     LauncherClient::Mode mode =
         options_.ephemeral ? LauncherClient::Mode::kEphemeral : LauncherClient::Mode::kKeep;
-    CAISSON_CO_ASSIGN(backend_,
-                      LocalBackend::Start(loop_, host_.random,
-                                          {options_.data_dir + "/local",
-                                           host_.own_directory + "/caisson-launcher", mode}));
+    std::string runtime_dir = options_.runtime_dir;
+    if (runtime_dir.empty()) {
+      CAISSON_CO_ASSIGN(runtime_dir, RuntimeDirOf(options_.data_dir));
+    }
+    CAISSON_CO_ASSIGN(
+        backend_,
+        LocalBackend::Start(loop_, host_.random,
+                            {runtime_dir, host_.own_directory + "/caisson-launcher", mode}));
     manager_.emplace(loop_, *store_, *backend_, metrics_, host_.clock, host_.random);
     CAISSON_CO_TRY(co_await manager_->Recover(Soon()));
     manager_->StartReaper();
@@ -240,6 +246,9 @@ void AddServe(CLI::App& app, Host& host, int& exit_code) {
   command
       ->add_option("--data-dir", options->data_dir, "where everything is kept (CAISSON_DATA_DIR)")
       ->capture_default_str();
+  command->add_option("--runtime-dir", options->runtime_dir,
+                      "sockets of live sandboxes; a short path, best in memory (default: a "
+                      "directory of /run, /dev/shm or the data directory)");
   command->add_flag("--insecure", options->insecure,
                     "serve an address that others can reach, without authentication");
   command->add_flag("--ephemeral", options->ephemeral, "end all sandboxes when the server stops");

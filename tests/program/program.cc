@@ -132,7 +132,8 @@ Server::~Server() {
 }
 
 void Server::Start(std::vector<std::string> environment, std::vector<std::string> more) {
-  std::vector<std::string> arguments{"serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir_};
+  std::vector<std::string> arguments{"serve",   "--listen",      "127.0.0.1:0", "--data-dir",
+                                     data_dir_, "--runtime-dir", runtime_dir()};
   arguments.insert(arguments.end(), more.begin(), more.end());
   service_ = std::make_unique<Service>(std::move(arguments), std::move(environment));
   const std::string& line = service_->first_line();

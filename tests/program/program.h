@@ -61,6 +61,7 @@ class Server {
   Service& service() { return *service_; }
   const std::string& url() const { return url_; }
   const std::string& data_dir() const { return data_dir_; }
+  std::string runtime_dir() const { return data_dir_ + "/run"; }
 
   struct Answer {
     int status = 0;

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "cli/runtime_dir.h"
 #include "host_census.h"
 #include "program.h"
 
@@ -97,7 +99,7 @@ TEST_F(ServerTest, SandboxesOverHttp) {
 
 TEST_F(ServerTest, Case41_ASandboxThatDiesIsLostByName) {
   std::string id = MakeSandbox();
-  std::ifstream file(server_->data_dir() + "/local/sandboxes/" + id + ".json");
+  std::ifstream file(server_->runtime_dir() + "/sandboxes/" + id + ".json");
   std::stringstream text;
   text << file.rdbuf();
   auto pid = static_cast<pid_t>(json::ParseObject(text.str()).value()["pid"].as_int64());
@@ -245,6 +247,26 @@ TEST_F(ServerTest, ASecondServerAndATakenPortAreRefusedByName) {
   Finished unusable =
       RunCaisson({"serve", "--listen", "127.0.0.1:0", "--data-dir", "/proc/caisson"});
   EXPECT_NE(unusable.err.find("data_dir_unusable"), std::string::npos) << unusable.err;
+}
+
+TEST_F(ServerTest, TheRuntimeDirectoryIsOnesOwnAndGoneAtTheEnd) {
+  EXPECT_TRUE(std::filesystem::exists(server_->runtime_dir() + "/sandboxes"));
+  EXPECT_EQ(server_->service().Stop(SIGTERM), 0);
+  EXPECT_FALSE(std::filesystem::exists(server_->runtime_dir()));
+  // By default it lies where others may have made something of its name.
+  std::filesystem::create_directory(server_->runtime_dir());
+  ASSERT_EQ(::chmod(server_->runtime_dir().c_str(), 0755), 0);
+  Finished foreign = RunCaisson({"serve", "--listen", "127.0.0.1:0", "--data-dir",
+                                 server_->data_dir(), "--runtime-dir", server_->runtime_dir()});
+  EXPECT_NE(foreign.err.find("--runtime-dir"), std::string::npos) << foreign.err;
+  std::filesystem::remove(server_->runtime_dir());
+
+  std::string usual = cli::RuntimeDirOf(server_->data_dir()).value();
+  Service other({"serve", "--listen", "127.0.0.1:0", "--data-dir", server_->data_dir()});
+  EXPECT_NE(other.first_line().find("http://"), std::string::npos) << other.error_output();
+  EXPECT_TRUE(std::filesystem::exists(usual + "/sandboxes")) << usual;
+  EXPECT_EQ(other.Stop(SIGTERM), 0);
+  EXPECT_FALSE(std::filesystem::exists(usual)) << usual;
 }
 
 TEST_F(ServerTest, TermDrains) { EXPECT_EQ(server_->service().Stop(SIGTERM), 0); }

@@ -37,8 +37,17 @@ class GuestDialer final : public net::Dialer {
 };
 
 Result<void> MakeDirectory(const std::string& path, mode_t mode) {
-  if (::mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return {};
-  return Fail(ErrnoError(errno, "make the directory " + path));
+  if (::mkdir(path.c_str(), mode) == 0) return {};
+  if (errno != EEXIST) return Fail(ErrnoError(errno, "make the directory " + path));
+  // It may lie where others can make entries too.
+  struct stat info{};
+  bool own = ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+             info.st_uid == ::geteuid() && (info.st_mode & 0777) == mode;
+  if (own) return {};
+  return Fail(ErrorCode::kDataDirUnusable,
+              fmt::format("{} is not a directory of this user with mode {:o}; remove it, or "
+                          "choose another --runtime-dir",
+                          path, mode));
 }
 
 // Written beside and renamed: a reader sees the old or the new content.
@@ -121,7 +130,7 @@ Result<void> LocalBackend::Prepare() {
   if (options_.state_dir.size() > 56) {
     return Fail(ErrorCode::kDataDirUnusable,
                 fmt::format("the path {} is longer than 56 bytes, too long for the sockets of "
-                            "sandboxes; choose a shorter --data-dir",
+                            "sandboxes; choose a shorter --runtime-dir",
                             options_.state_dir));
   }
   CAISSON_TRY(MakeDirectory(options_.state_dir, 0700));
@@ -298,6 +307,13 @@ Task<Result<std::vector<InstanceRef>>> LocalBackend::List(Until) {
   co_return refs;
 }
 
-Task<Result<void>> LocalBackend::Stop(Until until) { return launcher_->Stop(std::move(until)); }
+Task<Result<void>> LocalBackend::Stop(Until until) {
+  auto stopped = co_await launcher_->Stop(std::move(until));
+  // Where sandboxes live on, they stay.
+  for (const char* part : {"/stage", "/sandboxes", ""}) {
+    (void)::rmdir((options_.state_dir + part).c_str());
+  }
+  co_return stopped;
+}
 
 }  // namespace caisson::sandbox::local

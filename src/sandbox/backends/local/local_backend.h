@@ -44,7 +44,7 @@ class LocalBackend final : public Backend {
   Task<Result<Termination>> Terminate(InstanceRef ref, Until until) override;
   Task<Result<std::vector<InstanceRef>>> List(Until until) override;
 
-  // kEphemeral: every sandbox is gone when it yields.
+  // kEphemeral: every sandbox is gone when it yields. Without sandboxes, so is state_dir.
   Task<Result<void>> Stop(Until until);
 
   // Whether sandboxes need a block of host uids of their own (InstanceRef::uid_base).

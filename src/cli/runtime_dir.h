@@ -1,0 +1,18 @@
+// Where the sockets and small files of live sandboxes are: in memory if the host offers that, since
+// what they describe ends with the host's uptime too. Paths are short there, as sockets need them.
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+
+namespace caisson::cli {
+
+// The first of $XDG_RUNTIME_DIR, /run and /dev/shm that is memory and writable; empty when none is.
+std::string RuntimeBase();
+
+// One for each data directory (which exists): <base>/caisson-<digest of its path>, or
+// <data_dir>/local without a base.
+Result<std::string> RuntimeDirOf(const std::string& data_dir);
+
+}  // namespace caisson::cli
