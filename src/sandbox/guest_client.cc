@@ -154,6 +154,11 @@ Task<Result<std::string>> GuestClient::CallJson(std::string method, std::string 
   co_return co_await answer.connection->ReadWholeBody(guest::kMaxJsonBytes, until);
 }
 
+Task<Result<void>> GuestClient::Connect(Until until) {
+  if (!connections_->HasLive()) CAISSON_CO_TRY(co_await connections_->Borrow(std::move(until)));
+  co_return Result<void>();
+}
+
 Task<Result<GuestHello>> GuestClient::Hello(Until until) {
   CAISSON_CO_ASSIGN(std::string text,
                     co_await CallJson("GET", std::string(guest::kPathHello), "", until));

@@ -95,9 +95,9 @@ class GuestClient {
   GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence);
   ~GuestClient();
 
-  // True when the guest keeps a connection of ours open: a sign of life that costs no call. False
-  // says nothing.
-  bool HasLiveConnection() { return connections_->HasLive(); }
+  // A connection to the guest stands: a sign of life that costs no call. kUnavailable,
+  // kConnectionLost when nobody listens any more.
+  Task<Result<void>> Connect(Until until);
   // kProtocol when the versions do not fit.
   Task<Result<GuestHello>> Hello(Until until);
 

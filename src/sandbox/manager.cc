@@ -136,8 +136,7 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
   auto found = clients_.find(id.text());
   if (row.status == SandboxStatus::kReady && found != clients_.end()) {
     std::shared_ptr<GuestClient> client = found->second;
-    if (client->HasLiveConnection()) co_return client;
-    auto alive = co_await client->Hello(until.Within(clock_, kSignOfLife));
+    auto alive = co_await client->Connect(until.Within(clock_, kSignOfLife));
     if (alive) co_return client;
     if (alive.error().code == ErrorCode::kCancelled) co_return Fail(alive.error());
     Until patience(Deadline::After(clock_, kEndPatience));

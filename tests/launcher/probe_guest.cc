@@ -123,36 +123,38 @@ void Serve(const Probe& probe, UniqueFd peer) {
 }
 
 // Over the pair between `serve` and `spawn`: the listening socket and, if there is one, the cgroup.
-void SendDescriptors(const Probe& probe) {
+struct Parcel {
   char letter = 'D';
   iovec part{&letter, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
+
+  Parcel() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+};
+
+void SendDescriptors(const Probe& probe) {
+  Parcel parcel;
   int fds[2] = {probe.listen, probe.cgroup};
   size_t bytes = (probe.cgroup < 0 ? 1 : 2) * sizeof(int);
-  message.msg_controllen = static_cast<decltype(message.msg_controllen)>(CMSG_SPACE(bytes));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  parcel.message.msg_controllen =
+      static_cast<decltype(parcel.message.msg_controllen)>(CMSG_SPACE(bytes));
+  cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = static_cast<decltype(header->cmsg_len)>(CMSG_LEN(bytes));
   memcpy(CMSG_DATA(header), fds, bytes);
-  if (sendmsg(probe.spawner, &message, MSG_NOSIGNAL) != 1) _exit(10);
+  if (sendmsg(probe.spawner, &parcel.message, MSG_NOSIGNAL) != 1) _exit(10);
 }
 
 void ReceiveDescriptors(Probe& probe) {
-  char letter = 0;
-  iovec part{&letter, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(probe.spawner, &message, MSG_CMSG_CLOEXEC) != 1) _exit(0);  // `serve` ended
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  Parcel parcel;
+  if (recvmsg(probe.spawner, &parcel.message, MSG_CMSG_CLOEXEC) != 1) _exit(0);  // `serve` ended
+  cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
   if (header == nullptr) _exit(11);
   int fds[2] = {-1, -1};
   memcpy(fds, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
