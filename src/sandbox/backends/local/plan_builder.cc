@@ -106,10 +106,10 @@ class PlanBuilder {
     const CgroupFacts& host = facts_.cgroups;
     const Resources& limits = spec_.resources;
     std::string memory = std::to_string(limits.memory_bytes);
-    std::string guest_memory = std::to_string(kGuestMemoryBytes + limits.disk_bytes);
+    uint64_t guest_bytes = kGuestMemoryBytes + limits.disk_bytes;
+    std::string guest_memory = std::to_string(guest_bytes);
     // One more than asked for: the guest's spawner sits among the commands.
     std::string pids = std::to_string(limits.pids + 1);
-    std::string guest_pids = std::to_string(kGuestPids);
     constexpr uint64_t kPeriodUs = 100'000;
     std::string period = std::to_string(kPeriodUs);
     std::string quota = std::to_string(
@@ -134,14 +134,14 @@ class PlanBuilder {
       if (host.v2_pids) {
         controllers += " +pids";
         command.writes.push_back({"pids.max", pids});
-        guest.writes.push_back({"pids.max", guest_pids});
+        guest.writes.push_back({"pids.max", std::to_string(kGuestPids)});
       }
       // One child a command and no deeper; without it the guest could make the kernel keep many.
       command.writes.push_back({"cgroup.max.depth", "1", false});
       command.writes.push_back({"cgroup.max.descendants", "1024", false});
       command.delegate = true;
       if (controllers.empty()) {
-        AddCgroup(host.v2_parent, std::move(command));
+        AddCgroup(host.v2_parent, {}, std::move(command));
       } else {
         CgroupDir top;
         top.writes.push_back({"cgroup.subtree_control", controllers.substr(1)});
@@ -149,32 +149,33 @@ class PlanBuilder {
       }
     }
     if (!host.v1_memory.empty()) {
+      std::string all_memory = std::to_string(limits.memory_bytes + guest_bytes);
       CgroupDir command;
-      CgroupDir guest;
+      CgroupDir top;
       command.writes = {{"memory.limit_in_bytes", memory},
                         {"memory.memsw.limit_in_bytes", memory, false}};
-      guest.writes = {{"memory.limit_in_bytes", guest_memory},
-                      {"memory.memsw.limit_in_bytes", guest_memory, false}};
+      top.writes = {{"memory.limit_in_bytes", all_memory},
+                    {"memory.memsw.limit_in_bytes", all_memory, false}};
       command.memory_events = "memory.oom_control";
-      AddCgroup(host.v1_memory, {}, std::move(command), std::move(guest));
+      AddCgroup(host.v1_memory, std::move(top), std::move(command));
     }
     if (!host.v1_cpu.empty()) {
       CgroupDir command;
       command.writes = {{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}};
-      AddCgroup(host.v1_cpu, std::move(command));
+      AddCgroup(host.v1_cpu, {}, std::move(command));
     }
     if (!host.v1_pids.empty()) {
       CgroupDir command;
-      CgroupDir guest;
+      CgroupDir top;
       command.writes = {{"pids.max", pids}};
-      guest.writes = {{"pids.max", guest_pids}};
-      AddCgroup(host.v1_pids, {}, std::move(command), std::move(guest));
+      top.writes = {{"pids.max", std::to_string(limits.pids + 1 + kGuestPids)}};
+      AddCgroup(host.v1_pids, std::move(top), std::move(command));
     }
-    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, CgroupDir{});
+    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, {}, {});
   }
 
-  // <parent>/caisson-<id>/{cmd,guest}: limits in the leaves, so that v2 needs no process above
-  // them.
+  // <parent>/caisson-<id>/{cmd,guest}: where v2 has controllers, which allow no process above the
+  // leaves.
   void AddCgroup(const std::string& parent, CgroupDir top, CgroupDir command, CgroupDir guest) {
     top.path = parent + "/caisson-" + paths_.id;
     command.path = top.path + "/cmd";
@@ -189,8 +190,9 @@ class PlanBuilder {
 
   // Where the guest has no limit, and processes may sit above a leaf, it stays in the directory
   // above: one less to make.
-  void AddCgroup(const std::string& parent, CgroupDir command) {
-    CgroupDir top;
+  // <parent>/caisson-<id>/cmd, the guest above it: its limits are those of the whole sandbox, of
+  // which commands can use no more than theirs.
+  void AddCgroup(const std::string& parent, CgroupDir top, CgroupDir command) {
     top.path = parent + "/caisson-" + paths_.id;
     top.role = CgroupDir::Role::kGuest;
     command.path = top.path + "/cmd";
