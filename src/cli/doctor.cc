@@ -11,8 +11,8 @@
 namespace caisson::cli {
 namespace {
 
-int RunDoctor(bool as_json) {
-  auto facts = sandbox::local::ProbeHost();
+int RunDoctor(const Host& host, bool as_json) {
+  auto facts = sandbox::local::ProbeHost(host.own_directory + "/caisson-launcher");
   sandbox::Declaration declaration = sandbox::local::Declare(facts);
   if (as_json) {
     json::array listed;
@@ -37,12 +37,12 @@ int RunDoctor(bool as_json) {
 
 }  // namespace
 
-void AddDoctor(CLI::App& app, Host&, int& exit_code) {
+void AddDoctor(CLI::App& app, Host& host, int& exit_code) {
   auto* command =
       app.add_subcommand("doctor", "Say what this host can enforce, and what it cannot");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "print JSON");
-  command->callback([as_json, &exit_code] { exit_code = RunDoctor(*as_json); });
+  command->callback([as_json, &host, &exit_code] { exit_code = RunDoctor(host, *as_json); });
 }
 
 }  // namespace caisson::cli

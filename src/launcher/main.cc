@@ -1,4 +1,6 @@
 // caisson-launcher --state-dir DIR [--keep|--ephemeral], with the control socket as descriptor 3.
+// caisson-launcher --probe root|rootless: whether namespaces can be made here. Exit code 0, or 1
+// with "ERRNO WHAT" on standard output.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,14 +13,26 @@
 #include <string_view>
 
 #include "base/syscall.h"
+#include "launcher/probe.h"
 #include "launcher/server.h"
 
 namespace caisson::launcher {
 namespace {
 
 int Usage() {
-  static_cast<void>(WriteAll(2, "usage: caisson-launcher --state-dir DIR [--keep|--ephemeral]\n"));
+  static_cast<void>(WriteAll(2,
+                             "usage: caisson-launcher --state-dir DIR [--keep|--ephemeral]\n"
+                             "       caisson-launcher --probe root|rootless\n"));
   return 2;
+}
+
+int Probe(std::string_view as) {
+  if (as != "root" && as != "rootless") return Usage();
+  Attempt<void> probed = ProbeNamespaces(as == "root");
+  if (probed) return 0;
+  const Trouble& trouble = probed.error();
+  static_cast<void>(WriteAll(1, std::to_string(trouble.error_number) + " " + trouble.text + "\n"));
+  return 1;
 }
 
 // Everything back to its default first: what the server ignores must not be ignored in sandboxes.
@@ -35,6 +49,7 @@ void SetSignals() {
 }
 
 int Main(int count, char** arguments) {
+  if (count == 3 && std::string_view(arguments[1]) == "--probe") return Probe(arguments[2]);
   ServerOptions options;
   for (int i = 1; i < count; i++) {
     std::string_view argument = arguments[i];

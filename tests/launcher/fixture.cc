@@ -76,7 +76,7 @@ void LauncherTest::SetUpAnyUser() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   char pattern[] = "/tmp/caisson-launcher-test-XXXXXX";
   state_dir_ = mkdtemp(pattern);
-  facts_ = sandbox::local::ProbeHost();
+  facts_ = sandbox::local::ProbeHost(std::string(getenv("CAISSON_BIN_DIR")) + "/caisson-launcher");
   outer_filter_ = sandbox::CompileFilter(sandbox::FilterKind::kOuter).value();
   inner_filter_ = sandbox::CompileFilter(sandbox::FilterKind::kInner).value();
   before_ = Census();

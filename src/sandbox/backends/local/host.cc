@@ -3,26 +3,22 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
-#include <linux/mount.h>
-#include <linux/sched.h>
 #include <linux/seccomp.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <sstream>
 
+#include "base/subprocess.h"
 #include "base/syscall.h"
 #include "base/unique_fd.h"
 
@@ -76,30 +72,6 @@ void ProbeIds(HostFacts& facts) {
   }
 }
 
-// The try, in a child process: system calls only, since other threads of this one may hold locks.
-struct Try {
-  bool rooted = false;
-  const char* failed = nullptr;
-  int error = 0;
-
-  static int Run(Try* self) {
-    // A masked /proc of an outer container makes a new one forbidden: better known now.
-    int proc = static_cast<int>(syscall(SYS_fsopen, "proc", 1u));
-    if (proc < 0) return self->Failed("fsopen proc");
-    if (syscall(SYS_fsconfig, proc, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) < 0) {
-      return self->Failed("create proc");
-    }
-    if (syscall(SYS_fsmount, proc, 1u, 0u) < 0) return self->Failed("mount proc");
-    if (self->rooted && unshare(CLONE_NEWUSER) < 0) return self->Failed("unshare user namespace");
-    return 0;
-  }
-  int Failed(const char* what) {
-    failed = what;
-    error = errno;
-    return 1;
-  }
-};
-
 // The root is a plain directory and not where something is mounted.
 bool InChroot() {
   struct statx info{};
@@ -108,31 +80,23 @@ bool InChroot() {
          (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0;
 }
 
-Ability ProbeNamespaces(bool rooted) {
-  constexpr uint64_t kNamespaces =
-      CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
-  // Shared with the child, which has a copy of everything else.
-  void* page =
-      mmap(nullptr, sizeof(Try), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return {false, "no memory to try: " + ErrnoName(errno)};
-  auto* shared = new (page) Try;
-  shared->rooted = rooted;
-  clone_args arguments{};
-  arguments.flags = kNamespaces | (rooted ? 0 : CLONE_NEWUSER);
-  arguments.exit_signal = SIGCHLD;
-  long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
-  if (pid == 0) _exit(Try::Run(shared));
-  if (pid < 0) {
-    shared->Failed("clone3");
-  } else {
-    while (waitpid(static_cast<pid_t>(pid), nullptr, 0) < 0 && errno == EINTR) {
-    }
+// By the launcher, which is made for that: this process is large, has threads, and never forks.
+Ability ProbeNamespaces(const std::string& launcher, bool rooted) {
+  constexpr Millis kPatience{10'000};
+  SystemClock clock;
+  SpawnSpec spec;
+  spec.program = launcher;
+  spec.arguments = {"--probe", rooted ? "root" : "rootless"};
+  auto tried = RunCommand(spec, "", 4096, clock, Deadline::After(clock, kPatience));
+  if (!tried) return {false, "caisson-launcher cannot be run: " + tried.error().message};
+  if (tried->status.ok()) return {true, ""};
+  int number = 0;
+  std::string what = "caisson-launcher ended without a reason";
+  if (size_t space = tried->out.find(' '); space != std::string::npos) {
+    number = std::atoi(tried->out.c_str());
+    what = tried->out.substr(space + 1, tried->out.find('\n') - space - 1);
   }
-  Try attempt = *shared;
-  munmap(page, sizeof(Try));
-  if (attempt.failed == nullptr) return {true, ""};
-  std::string reason =
-      "namespaces cannot be made: " + std::string(attempt.failed) + ": " + ErrnoName(attempt.error);
+  std::string reason = "namespaces cannot be made: " + what + ": " + ErrnoName(number);
   if (ReadOrEmpty("/proc/sys/user/max_user_namespaces") == "0\n") {
     reason += " (user.max_user_namespaces is 0)";
   } else if (ReadOrEmpty("/proc/sys/kernel/unprivileged_userns_clone") == "0\n") {
@@ -190,11 +154,11 @@ HostLayout ProbeLayout() {
 
 }  // namespace
 
-HostFacts ProbeHost() {
+HostFacts ProbeHost(const std::string& launcher) {
   HostFacts facts;
   ProbeRoot(facts);
   ProbeIds(facts);
-  facts.namespaces = ProbeNamespaces(facts.root);
+  facts.namespaces = ProbeNamespaces(launcher, facts.root);
   CgroupView view;
   view.read = ReadOrEmpty;
   view.writable = [](const std::string& path) {

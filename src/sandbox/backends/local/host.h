@@ -82,7 +82,9 @@ struct HostFacts {
   HostLayout layout;
 };
 
-HostFacts ProbeHost();
+// `launcher` is the path of caisson-launcher, which makes the namespaces. Blocks for some
+// milliseconds.
+HostFacts ProbeHost(const std::string& launcher);
 
 // Makes the parent directory of sandboxes ready. Idempotent.
 Result<void> PrepareCgroups(const CgroupPreparation& preparation);

@@ -213,7 +213,9 @@ TEST(ChooseCgroupsTest, EscapedMountPoint) {
 }
 
 TEST(ProbeHostTest, EveryLackHasAReason) {
-  HostFacts facts = ProbeHost();
+  const char* programs = std::getenv("CAISSON_BIN_DIR");
+  HostFacts facts =
+      ProbeHost(std::string(programs == nullptr ? "" : programs) + "/caisson-launcher");
   EXPECT_EQ(facts.root, facts.root_reason.empty());
   for (const Ability& ability :
        {facts.namespaces, facts.seccomp, facts.landlock, facts.cgroups.memory, facts.cgroups.cpu,
@@ -222,6 +224,8 @@ TEST(ProbeHostTest, EveryLackHasAReason) {
   }
   EXPECT_FALSE(facts.own_ids.empty());
   EXPECT_GT(facts.max_open_files, 0u);
+  EXPECT_NE(ProbeHost("/nonexistent").namespaces.reason.find("caisson-launcher cannot be run"),
+            std::string::npos);
 }
 
 TEST(IsolationOfTest, EachWallCounts) {

@@ -120,8 +120,9 @@ LocalBackend::LocalBackend(net::Loop& loop, Random& random, LocalOptions options
 
 Result<std::unique_ptr<LocalBackend>> LocalBackend::Start(net::Loop& loop, Random& random,
                                                           LocalOptions options) {
+  HostFacts facts = ProbeHost(options.launcher_program);
   std::unique_ptr<LocalBackend> backend(
-      new LocalBackend(loop, random, std::move(options), ProbeHost()));
+      new LocalBackend(loop, random, std::move(options), std::move(facts)));
   CAISSON_TRY(backend->Prepare());
   return backend;
 }
