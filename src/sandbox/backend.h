@@ -46,7 +46,7 @@ struct Declaration {
   bool suspend = false;
   bool snapshot = false;
   // Its instances outlive a loss of power of this host. Where they do not, what the ledger says of
-  // a living one need not either.
+  // one need not either, once the caller knows its id: such a loss makes it `lost` in any case.
   bool survives_host = true;
   TransferCaps transfer_ceiling;
   std::vector<Fact> facts;

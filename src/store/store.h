@@ -121,7 +121,8 @@ struct NewSandbox {
   std::string spec;
   bool needs_uids = false;  // allocate 65,536 host uids
   WallTime expires_at{};
-  // What it becomes in the same transaction, for who asks its provider at once.
+  // What it becomes in the same transaction, for who asks its provider at once. Its `durable` is
+  // that of the whole.
   std::optional<SandboxChange> then = std::nullopt;
 };
 
@@ -195,6 +196,8 @@ class Store {
   // --- The store itself
   // --------------------------------------------------------------------------- O(1); for /ready.
   virtual StoreTask<void> Check() = 0;
+  // All that was written before is durable when it yields.
+  virtual StoreTask<void> Flush() = 0;
 };
 
 }  // namespace caisson::store
