@@ -58,8 +58,7 @@ InstanceRef Manager::RefOf(const SandboxRow& row) {
 Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, SandboxStatus to,
                                        std::string reason, std::optional<std::string> instance,
                                        std::string phase, std::optional<Millis> took) {
-  bool durable = IsTerminal(to) || backend_.declaration().survives_host;
-  store::SandboxChange change{to, std::move(reason), std::move(instance), {}, durable};
+  store::SandboxChange change{to, std::move(reason), std::move(instance), {}, durable()};
   if (!phase.empty()) change.events.push_back(LifecycleEvent(row.id, row.backend, phase, took));
   return store_.ChangeSandbox(std::move(scope), row.id, row.generation, std::move(change));
 }
@@ -80,7 +79,8 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
   wanted.then = {SandboxStatus::kProvisioning,
                  "",
                  std::nullopt,
-                 {LifecycleEvent(id, wanted.backend, "requested", std::nullopt)}};
+                 {LifecycleEvent(id, wanted.backend, "requested", std::nullopt)},
+                 durable()};
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.RequestSandbox(scope, std::move(wanted),
                                                                    std::move(idempotency)));
   CAISSON_FAILPOINT("sandbox.requested");
@@ -89,11 +89,21 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
                                std::move(until));
 }
 
+bool Manager::durable() const { return backend_.declaration().survives_host; }
+
+Task<void> Manager::KeepRow(Result<void>& result) { result = co_await store_.Flush(); }
+
 Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, SandboxSpec spec,
                                             Until until) {
   MonoTime start = clock_.MonoNow();
+  // The row becomes durable meanwhile, if it is not: before the caller knows the sandbox.
+  Result<void> kept;
+  net::TaskGroup keeping;
+  if (!durable()) keeping.Start(KeepRow(kept));
   auto acquired = co_await backend_.Acquire(RefOf(row), std::move(spec), until);
+  co_await keeping.Join();
   CAISSON_FAILPOINT("sandbox.acquired");
+  if (!kept) acquired = Fail(std::move(kept.error()));
   auto spent = std::chrono::duration_cast<Micros>(clock_.MonoNow() - start);
   metrics_.SandboxCreated(backend_.name(), acquired ? "ready" : acquired.error().wire(), spent);
   if (!acquired) {

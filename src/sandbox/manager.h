@@ -58,6 +58,9 @@ class Manager {
                                          std::optional<uint64_t> generation, Until until);
 
  private:
+  // Whether changes in the ledger are flushed one by one, see Declaration::survives_host.
+  bool durable() const;
+  Task<void> KeepRow(Result<void>& result);
   Task<Result<store::SandboxRow>> Provision(Scope scope, store::SandboxRow row, SandboxSpec spec,
                                             Until until);
   Task<Result<store::SandboxRow>> End(Scope scope, store::SandboxRow row, store::SandboxStatus last,

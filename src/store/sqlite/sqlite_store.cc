@@ -22,13 +22,16 @@ namespace {
 // it waits.
 class SqliteStore final : public Store {
  public:
-  SqliteStore(UniqueFd lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader,
-              bool durable, const Clock& clock, Random& random)
+  // `log` is the write-ahead log's file; none: nothing is flushed.
+  SqliteStore(UniqueFd lock, UniqueFd log, std::unique_ptr<Database> writer,
+              std::unique_ptr<Database> reader, const Clock& clock, Random& random)
       : lock_(std::move(lock)),
+        log_(std::move(log)),
         clock_(clock),
         random_(random),
         reader_(Worker::Kind::kReader, std::move(reader), false, [] {}),
-        writer_(Worker::Kind::kWriter, std::move(writer), durable, [this] { WakeReaders(); }) {}
+        writer_(Worker::Kind::kWriter, std::move(writer), static_cast<bool>(log_),
+                [this] { WakeReaders(); }) {}
 
   StoreTask<DefinitionRow> PutDefinition(Scope scope, DefinitionKind kind, std::string name,
                                          std::string json, uint64_t expected_revision) override {
@@ -145,10 +148,11 @@ class SqliteStore final : public Store {
 
   StoreTask<SandboxRow> RequestSandbox(Scope scope, NewSandbox sandbox,
                                        Idempotency idempotency) override {
-    return Write<SandboxRow>([s = std::move(scope), n = std::move(sandbox),
-                              i = std::move(idempotency)](WriteContext& context) {
-      return sqlite::RequestSandbox(context, s, n, i);
-    });
+    bool durable = !sandbox.then || sandbox.then->durable;
+    return Write<SandboxRow>(
+        [s = std::move(scope), n = std::move(sandbox), i = std::move(idempotency)](
+            WriteContext& context) { return sqlite::RequestSandbox(context, s, n, i); },
+        durable);
   }
   StoreTask<SandboxRow> GetSandbox(Scope scope, SandboxId id) override {
     return Read<SandboxRow>([s = std::move(scope), i = std::move(id)](Database& db) {
@@ -186,6 +190,15 @@ class SqliteStore final : public Store {
     });
   }
 
+  StoreTask<void> Flush() override {
+    return Write<void>(
+        [this](WriteContext&) -> Result<void> {
+          if (log_ && ::fdatasync(log_.get()) != 0) return Fail(ErrnoError(errno, "flush the log"));
+          return {};
+        },
+        false);
+  }
+
  private:
   template <typename T, typename Work>
   StoreTask<T> Write(Work work, bool durable = true) {
@@ -206,6 +219,7 @@ class SqliteStore final : public Store {
   }
 
   UniqueFd lock_;
+  UniqueFd log_;
   const Clock& clock_;
   Random& random_;
   Tails tails_;
@@ -245,8 +259,12 @@ Result<std::unique_ptr<Store>> OpenSqliteStore(const Options& options, const Clo
   // runs may be claimed at once.
   CAISSON_TRY(writer->Execute("UPDATE runs SET lease_until = 0 WHERE owner <> ''"));
   CAISSON_ASSIGN(auto reader, Database::Open(options.path, Database::Mode::kReadOnly));
-  return std::make_unique<SqliteStore>(std::move(*lock), std::move(writer), std::move(reader),
-                                       options.durable, clock, random);
+  UniqueFd log;
+  if (options.durable) {
+    CAISSON_ASSIGN(log, OpenFile(options.path + "-wal", O_RDONLY));
+  }
+  return std::make_unique<SqliteStore>(std::move(*lock), std::move(log), std::move(writer),
+                                       std::move(reader), clock, random);
 }
 
 }  // namespace caisson::store::sqlite
