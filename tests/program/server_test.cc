@@ -104,6 +104,7 @@ TEST_F(ServerTest, Case41_ASandboxThatDiesIsLostByName) {
   text << file.rdbuf();
   auto pid = static_cast<pid_t>(json::ParseObject(text.str()).value()["pid"].as_int64());
   ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return ::kill(pid, 0) != 0; }));
   EXPECT_EQ(Exec(id, "true").Text("code"), "sandbox_lost");
   EXPECT_EQ(server_->Call("GET", "/v1/sandboxes/" + id).Text("status"), "lost");
   EXPECT_EQ(Exec(id, "true").Text("code"), "sandbox_lost");
