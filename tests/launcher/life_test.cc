@@ -152,6 +152,15 @@ TEST_F(LauncherTest, FailingStepIsNamedAndCleanedUp) {
        [](LaunchPlan& p) { p.uid_map.clear(); }},
       {"uid_map", LaunchStep::kUserNamespace, EINVAL,
        [](LaunchPlan& p) { p.uid_map[0].count = 0; }},
+      {"clone3 spawner", LaunchStep::kSpawner, EAGAIN,
+       [](LaunchPlan& p) {
+         for (CgroupDir& dir : p.cgroups) {
+           if (dir.role == CgroupDir::Role::kCommand) continue;
+           for (CgroupDir::Write& entry : dir.writes) {
+             if (entry.file == "pids.max") entry.value = "1";
+           }
+         }
+       }},
       {"setresuid", LaunchStep::kIdentity, EINVAL, [](LaunchPlan& p) { p.guest_uid = 70000; }},
       {"setrlimit 99", LaunchStep::kLimits, EINVAL, [](LaunchPlan& p) { p.limits = {{99, 1, 1}}; }},
       {"landlock rule /nowhere", LaunchStep::kLandlock, ENOENT,
