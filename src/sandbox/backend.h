@@ -27,7 +27,7 @@
 namespace caisson::sandbox {
 
 // What a backend really enforces on this host, found out by trying, with the reason where it does
-// not. `caisson doctor` prints it and tries to break it.
+// not. `caisson doctor` prints it.
 struct Declaration {
   struct Fact {
     std::string name;  // "cgroup_limits", "landlock", "uid_separation", …

@@ -179,6 +179,19 @@ TEST(GuestStart, FailuresAreTold) {
   }
 }
 
+TEST(GuestStart, WaitsForTheSpawnerItIsGiven) {
+  GuestProcess::Options options;
+  options.dead_spawner = true;
+  std::string reason;
+  try {
+    auto guest = GuestProcess::Start(options, reason);
+    if (!guest) GTEST_SKIP() << reason;
+    ADD_FAILURE() << "started without a spawner";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the spawner ended before it was there"));
+  }
+}
+
 TEST(GuestUnprivileged, WorksAsTheUserItself) {
   GuestProcess::Options options;
   options.unprivileged = true;

@@ -324,6 +324,12 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
     }
     fds[std::string(kEnvCgroupFd)].reset(::open(guest->cgroup_.c_str(), O_RDONLY | O_DIRECTORY));
   }
+  if (options.dead_spawner) {
+    int ends[2];
+    Check(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
+    ::close(ends[1]);
+    fds[std::string(kEnvSpawnerFd)].reset(ends[0]);
+  }
   int sync[2];
   Check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) == 0, "socketpair");
   UniqueFd ours(sync[0]);

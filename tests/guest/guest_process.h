@@ -107,6 +107,7 @@ struct ExecResult {
 class GuestProcess {
  public:
   struct Options {
+    bool dead_spawner = false;  // it is given one, which has ended
     Tracking tracking = Tracking::kSupervisor;
     // Runs as root in the guest's mount namespace before it starts.
     std::function<void(const std::string& work_dir)> prepare;
