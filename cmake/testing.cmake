@@ -27,3 +27,20 @@ function(caisson_test name)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
+
+# caisson_fuzz(<name> SOURCES <file>... LINKS <target>...)
+# A libFuzzer program in build/<preset>/fuzz, where ./check looks for them; run one with -runs=N. SOURCES is the fuzz file and
+# those of the product whose branches steer the fuzzer: what is only linked is not seen by it.
+option(CAISSON_FUZZ "Build the fuzz targets (clang with AddressSanitizer)" ON)
+
+function(caisson_fuzz name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  if(NOT CAISSON_FUZZ OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR NOT CAISSON_SANITIZE MATCHES "address")
+    return()
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE caisson_flags ${arg_LINKS})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

@@ -322,8 +322,25 @@ TEST_F(StreamTest, EventsArePaged) {
             "invalid_argument");
 }
 
+// Every reference in the description leads to something.
+void CheckReferences(const json::value& value, const json::object& components) {
+  if (value.is_array()) {
+    for (const json::value& item : value.as_array()) CheckReferences(item, components);
+  }
+  if (!value.is_object()) return;
+  for (const auto& field : value.as_object()) {
+    if (field.key() != "$ref") {
+      CheckReferences(field.value(), components);
+      continue;
+    }
+    std::string name(field.value().as_string());
+    EXPECT_TRUE(components.contains(name.substr(name.rfind('/') + 1))) << name;
+  }
+}
+
 // The description and the server must not drift apart: every described operation exists, says its
-// errors as problems, and every schema in it is valid JSON.
+// errors as problems, and what its answer looks like. That the answers look so is tested with the
+// whole server (tests/program).
 TEST_F(ApiTest, TheDescriptionIsTrue) {
   json::object description = Call("GET", "/openapi.json").Json();
   EXPECT_EQ(description["openapi"].as_string(), "3.1.0");
@@ -343,8 +360,16 @@ TEST_F(ApiTest, TheDescriptionIsTrue) {
       EXPECT_EQ(answer.body.find("there is no route"), std::string::npos)
           << method << " " << target;
       if (answer.status >= 400) EXPECT_EQ(answer.headers.Find("content-type"), kProblemMedia);
+      const json::object& success = operation.value().at("responses").at("2XX").as_object();
+      if (!success.contains("content")) continue;
+      for (const auto& media : success.at("content").as_object()) {
+        EXPECT_EQ(media.value().at("schema").as_object().contains("$ref"),
+                  media.key() == "application/json")
+            << method << " " << target;
+      }
     }
   }
+  CheckReferences(description, description["components"].at("schemas").as_object());
   EXPECT_EQ(operations, router_.routes().size());
 }
 

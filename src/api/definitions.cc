@@ -155,30 +155,45 @@ constexpr std::string_view kProviderSchema =
 "protocol":{"enum":["openai","anthropic"]},"base_url":{"type":"string"},"model":{"type":"string"},
 "api_key_env":{"type":"string"},"timeout_ms":{"type":"integer"},"max_retries":{"type":"integer"}}})";
 
+// What is sent is what is stored, without the name.
+constexpr std::string_view kAgentBody = R"({"$ref":"#/components/schemas/AgentDefinition"})";
+constexpr std::string_view kProviderBody = R"({"$ref":"#/components/schemas/ProviderDefinition"})";
+
 constexpr auto kAgent = DefinitionKind::kAgent;
 constexpr auto kProvider = DefinitionKind::kProvider;
-constexpr std::string_view kJson = "application/json";
+
+constexpr std::array kSchemas{
+    Schema{"Agent",
+           "name:string revision:int digest:string created_at:time updated_at:time "
+           "definition:AgentDefinition"},
+    Schema{"Provider",
+           "name:string revision:int digest:string created_at:time updated_at:time "
+           "definition:ProviderDefinition"},
+    Schema{"AgentDefinition", kAgentSchema},
+    Schema{"ProviderDefinition", kProviderSchema},
+};
 
 constexpr std::array kRoutes{
-    Route{"POST", "/v1/agents", "Create an agent.", kAgentSchema, kJson, Create<kAgent>},
-    Route{"GET", "/v1/agents", "List agents.", "", kJson, List<kAgent>},
-    Route{"GET", "/v1/agents/{name}", "Show an agent.", "", kJson, Get<kAgent>},
+    Route{"POST", "/v1/agents", "Create an agent.", kAgentBody, One("Agent"), Create<kAgent>},
+    Route{"GET", "/v1/agents", "List agents.", "", PageOf("Agent"), List<kAgent>},
+    Route{"GET", "/v1/agents/{name}", "Show an agent.", "", One("Agent"), Get<kAgent>},
     Route{"PUT", "/v1/agents/{name}", "Create an agent, or replace the revision in If-Match.",
-          kAgentSchema, kJson, Put<kAgent>},
-    Route{"DELETE", "/v1/agents/{name}", "Delete the revision in If-Match.", "", "",
+          kAgentBody, One("Agent"), Put<kAgent>},
+    Route{"DELETE", "/v1/agents/{name}", "Delete the revision in If-Match.", "", kNoBody,
           Delete<kAgent>},
-    Route{"POST", "/v1/providers", "Create a model provider.", kProviderSchema, kJson,
+    Route{"POST", "/v1/providers", "Create a model provider.", kProviderBody, One("Provider"),
           Create<kProvider>},
-    Route{"GET", "/v1/providers", "List model providers.", "", kJson, List<kProvider>},
-    Route{"GET", "/v1/providers/{name}", "Show a model provider.", "", kJson, Get<kProvider>},
+    Route{"GET", "/v1/providers", "List model providers.", "", PageOf("Provider"), List<kProvider>},
+    Route{"GET", "/v1/providers/{name}", "Show a model provider.", "", One("Provider"),
+          Get<kProvider>},
     Route{"PUT", "/v1/providers/{name}", "Create a provider, or replace the revision in If-Match.",
-          kProviderSchema, kJson, Put<kProvider>},
-    Route{"DELETE", "/v1/providers/{name}", "Delete the revision in If-Match.", "", "",
+          kProviderBody, One("Provider"), Put<kProvider>},
+    Route{"DELETE", "/v1/providers/{name}", "Delete the revision in If-Match.", "", kNoBody,
           Delete<kProvider>},
 };
 
 }  // namespace
 
-std::span<const Route> DefinitionRoutes() { return kRoutes; }
+Resource DefinitionResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

@@ -59,17 +59,24 @@ Task<Result<Reply>> Stream(Context& context) {
   co_return co_await StreamEvents(context, std::move(stream));
 }
 
+constexpr std::array kSchemas{
+    Schema{"Event",
+           "seq:int type:EventType version:int visibility:end_user|builder session_id:string "
+           "run_id?:string task_id?:string at:time data:object"},
+    Schema{"EventPage", "items:[Event] last_seq:int"},
+};
+
 constexpr std::array kRoutes{
     Route{"GET", "/v1/sessions/{id}/events",
-          "Read the log: events behind `after`, at most `limit`.", "", "application/json",
+          "Read the log: events behind `after`, at most `limit`.", "", One("EventPage"),
           ListEvents},
     Route{"GET", "/v1/sessions/{id}/stream",
           "Replay the log behind `after` (or Last-Event-ID) and follow it, as Server-Sent Events.",
-          "", "text/event-stream", Stream},
+          "", Success{"text/event-stream", ""}, Stream},
 };
 
 }  // namespace
 
-std::span<const Route> EventRoutes() { return kRoutes; }
+Resource EventResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

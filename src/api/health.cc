@@ -38,24 +38,33 @@ Task<Result<Reply>> MetricsText(Context& context) {
 }
 
 Task<Result<Reply>> Description(Context&) {
-  static const std::string kText = json::Serialize(OpenApi(Router().routes()));
+  static const std::string kText = json::Serialize(OpenApi(Resources()));
   co_return Reply{200, {{"Content-Type", "application/json"}}, kText, false};
 }
 
+constexpr std::array kSchemas{
+    Schema{"Health", "status:string version:string"},
+    Schema{"Readiness", "status:string"},
+    Schema{"Capabilities", "version:string store:string features:Features"},
+    Schema{"Features",
+           "definitions:bool sessions:bool events:bool runs:bool sandboxes:bool approvals:bool"},
+    Schema{"Description", "openapi:string info:object paths:object components:object"},
+};
+
 constexpr std::array kRoutes{
-    Route{"GET", "/health", "Is the process alive? O(1), touches nothing.", "", "application/json",
+    Route{"GET", "/health", "Is the process alive? O(1), touches nothing.", "", One("Health"),
           Health},
     Route{"GET", "/ready", "Can it serve? Checks the store; 503 while draining.", "",
-          "application/json", Ready},
-    Route{"GET", "/metrics", "Counters and durations, for Prometheus.", "", "text/plain",
-          MetricsText},
-    Route{"GET", "/v1/capabilities", "What this server can do.", "", "application/json",
+          One("Readiness"), Ready},
+    Route{"GET", "/metrics", "Counters and durations, for Prometheus.", "",
+          Success{"text/plain", ""}, MetricsText},
+    Route{"GET", "/v1/capabilities", "What this server can do.", "", One("Capabilities"),
           Capabilities},
-    Route{"GET", "/openapi.json", "This description.", "", "application/json", Description},
+    Route{"GET", "/openapi.json", "This description.", "", One("Description"), Description},
 };
 
 }  // namespace
 
-std::span<const Route> HealthRoutes() { return kRoutes; }
+Resource HealthResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

@@ -44,10 +44,14 @@ bool GoodRequestId(std::string_view id) {
 
 }  // namespace
 
+std::vector<Resource> Resources() {
+  return {HealthResource(), DefinitionResource(), SessionResource(),
+          EventResource(),  SandboxResource(),    SandboxFileResource()};
+}
+
 Router::Router() {
-  for (auto list : {HealthRoutes(), DefinitionRoutes(), SessionRoutes(), EventRoutes(),
-                    SandboxRoutes(), SandboxFileRoutes()}) {
-    routes_.insert(routes_.end(), list.begin(), list.end());
+  for (const Resource& resource : Resources()) {
+    routes_.insert(routes_.end(), resource.routes.begin(), resource.routes.end());
   }
 }
 

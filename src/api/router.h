@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/context.h"
+#include "api/schema.h"
 
 namespace caisson::api {
 
@@ -16,18 +17,22 @@ struct Route {
   std::string_view summary;  // one sentence for the description
   // JSON Schema of the request's body; empty: none.
   std::string_view body_schema;
-  // The media type of a successful answer; empty: no body.
-  std::string_view answer;
+  Success success;
   ApiHandler handler;
 };
 
-// Each resource's routes, in its own file.
-std::span<const Route> HealthRoutes();
-std::span<const Route> DefinitionRoutes();
-std::span<const Route> SessionRoutes();
-std::span<const Route> EventRoutes();
-std::span<const Route> SandboxRoutes();
-std::span<const Route> SandboxFileRoutes();
+// Each resource's routes and what they answer, in its own file.
+struct Resource {
+  std::span<const Route> routes;
+  std::span<const Schema> schemas;
+};
+Resource HealthResource();
+Resource DefinitionResource();
+Resource SessionResource();
+Resource EventResource();
+Resource SandboxResource();
+Resource SandboxFileResource();
+std::vector<Resource> Resources();
 
 class Router {
  public:
@@ -45,7 +50,7 @@ class Router {
   std::vector<Route> routes_;
 };
 
-// The OpenAPI 3.1 description of `routes`.
-json::object OpenApi(const std::vector<Route>& routes);
+// The OpenAPI 3.1 description.
+json::object OpenApi(const std::vector<Resource>& resources);
 
 }  // namespace caisson::api

@@ -149,31 +149,51 @@ Task<Result<Reply>> Grep(Context& context) {
   return PassJson(context, "POST", guest::kPathGrep, {});
 }
 
-constexpr std::string_view kJson = "application/json";
-constexpr std::string_view kBytes = "application/octet-stream";
 constexpr std::string_view kObject = R"({"type":"object"})";
+
+constexpr std::array kSchemas{
+    // What is no UTF-8 comes in base64, too. With `error` nothing is known but the name.
+    Schema{"FileEntry",
+           "path:string path_base64?:string name:string name_base64?:string "
+           "type?:file|directory|symlink|fifo|socket|device size_bytes?:int mode?:string uid?:int "
+           "gid?:int modified_at_ms?:int target?:string target_base64?:string error?:string"},
+    Schema{"FileList", "entries:[FileEntry] truncated:bool"},
+    Schema{"WrittenFile", "size_bytes:int sha256:string created:bool"},
+    Schema{"EditedFile", "count:int sha256:string size_bytes:int"},
+    Schema{"RemovedFile", "removed:bool"},
+    Schema{"GlobResult",
+           "matches:[FileEntry] truncated:bool reason?:limit|deadline unreadable:int"},
+    Schema{"GrepResult",
+           "matches:[GrepMatch] truncated:bool reason?:limit|deadline files_searched:int "
+           "binary_skipped:int unreadable:int"},
+    Schema{"GrepMatch",
+           "path:string path_base64?:string line:int text:string text_base64?:string cut?:bool"},
+};
 
 constexpr std::array kRoutes{
     Route{"GET", "/v1/sandboxes/{id}/files/content", "Read a file (Range is understood).", "",
           kBytes, Read},
     Route{"PUT", "/v1/sandboxes/{id}/files/content", "Write a file from the request's body.", "",
-          kJson, Write},
+          One("WrittenFile"), Write},
     Route{"GET", "/v1/sandboxes/{id}/files/lines", "Read a window of lines.", "", kBytes, Lines},
-    Route{"GET", "/v1/sandboxes/{id}/files/stat", "Describe a file.", "", kJson, Stat},
-    Route{"GET", "/v1/sandboxes/{id}/files/list", "List a directory.", "", kJson, List},
-    Route{"POST", "/v1/sandboxes/{id}/files/edit", "Replace a text in a file.", kObject, kJson,
-          Edit},
-    Route{"POST", "/v1/sandboxes/{id}/files/mkdir", "Make a directory.", kObject, kJson, Mkdir},
-    Route{"POST", "/v1/sandboxes/{id}/files/move", "Move a file or directory.", kObject, kJson,
-          Move},
-    Route{"POST", "/v1/sandboxes/{id}/files/remove", "Remove a file or directory.", kObject, kJson,
-          Remove},
-    Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject, kJson, Glob},
-    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text.", kObject, kJson, Grep},
+    Route{"GET", "/v1/sandboxes/{id}/files/stat", "Describe a file.", "", One("FileEntry"), Stat},
+    Route{"GET", "/v1/sandboxes/{id}/files/list", "List a directory.", "", One("FileList"), List},
+    Route{"POST", "/v1/sandboxes/{id}/files/edit", "Replace a text in a file.", kObject,
+          One("EditedFile"), Edit},
+    Route{"POST", "/v1/sandboxes/{id}/files/mkdir", "Make a directory.", kObject, One("FileEntry"),
+          Mkdir},
+    Route{"POST", "/v1/sandboxes/{id}/files/move", "Move a file or directory.", kObject,
+          One("FileEntry"), Move},
+    Route{"POST", "/v1/sandboxes/{id}/files/remove", "Remove a file or directory.", kObject,
+          One("RemovedFile"), Remove},
+    Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject,
+          One("GlobResult"), Glob},
+    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text.", kObject,
+          One("GrepResult"), Grep},
 };
 
 }  // namespace
 
-std::span<const Route> SandboxFileRoutes() { return kRoutes; }
+Resource SandboxFileResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

@@ -340,22 +340,39 @@ constexpr std::string_view kExecSchema =
     R"({"type":"object","properties":{"command":{"type":"string"},
 "argv":{"type":"array","items":{"type":"string"}},"cwd":{"type":"string"},"env":{"type":"object"},
 "stdin":{"type":"string"},"timeout_ms":{"type":"integer"},"output_limit_bytes":{"type":"integer"}}})";
-constexpr std::string_view kJson = "application/json";
+
+constexpr std::array kSchemas{
+    Schema{"Sandbox",
+           "id:string backend:string profile:string status:SandboxStatus generation:int "
+           "created_at:time updated_at:time expires_at:time session_id?:string "
+           "status_reason?:string spec:SandboxSpec"},
+    Schema{"SandboxSpec",
+           "backend:string profile:string work_dir:string network:string ttl_ms:int "
+           "resources:SandboxResources"},
+    Schema{"SandboxResources", "cpus:number memory_bytes:int pids:int disk_bytes:int"},
+    Schema{"ExecResult",
+           "id:string code:int|null signal:string|null reason:ExitReason duration_ms:int "
+           "cpu_ms:int max_rss_bytes:int stdout_bytes:int stderr_bytes:int truncated:ExecTruncated "
+           "still_running:int stdout:string stdout_base64?:string stderr:string "
+           "stderr_base64?:string"},
+    Schema{"ExecTruncated", "stdout:bool stderr:bool"},
+};
 
 constexpr std::array kRoutes{
     Route{"POST", "/v1/sandboxes", "Create a sandbox; with session_id the session's, made once.",
-          kCreateSchema, kJson, Create},
-    Route{"GET", "/v1/sandboxes", "List sandboxes, also those that are gone.", "", kJson, List},
-    Route{"GET", "/v1/sandboxes/{id}", "Show a sandbox.", "", kJson, Show},
-    Route{"DELETE", "/v1/sandboxes/{id}", "End a sandbox; the answer is the receipt.", "", kJson,
-          Delete},
+          kCreateSchema, One("Sandbox"), Create},
+    Route{"GET", "/v1/sandboxes", "List sandboxes, also those that are gone.", "",
+          PageOf("Sandbox"), List},
+    Route{"GET", "/v1/sandboxes/{id}", "Show a sandbox.", "", One("Sandbox"), Show},
+    Route{"DELETE", "/v1/sandboxes/{id}", "End a sandbox; the answer is the receipt.", "",
+          One("Sandbox"), Delete},
     Route{"POST", "/v1/sandboxes/{id}/exec",
           "Run a command: its result, or with Accept: text/event-stream its output as it comes.",
-          kExecSchema, kJson, Exec},
+          kExecSchema, One("ExecResult"), Exec},
 };
 
 }  // namespace
 
-std::span<const Route> SandboxRoutes() { return kRoutes; }
+Resource SandboxResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

@@ -154,25 +154,36 @@ constexpr std::string_view kMessageSchema =
 "content":{"oneOf":[{"type":"string"},{"type":"array","items":{"type":"object","properties":{
 "type":{"enum":["text"]},"text":{"type":"string"}}}}]},
 "multitask":{"enum":["reject","enqueue","interrupt"]}}})";
-constexpr std::string_view kJson = "application/json";
+
+constexpr std::array kSchemas{
+    Schema{"Session",
+           "id:string agent:string title:string status:SessionStatus last_seq:int created_at:time "
+           "updated_at:time metadata:object active_run?:string"},
+    Schema{"Run",
+           "id:string session_id:string task_id:string status:RunStatus attempt:int first_seq:int "
+           "created_at:time manifest_digest?:string started_at?:time ended_at?:time "
+           "error?:RunError"},
+    Schema{"RunError", "code:string message:string"},
+    Schema{"Submitted", "run:Run message_id:string replayed:bool"},
+};
 
 constexpr std::array kRoutes{
-    Route{"POST", "/v1/sessions", "Start a session with an agent.", kSessionSchema, kJson,
+    Route{"POST", "/v1/sessions", "Start a session with an agent.", kSessionSchema, One("Session"),
           CreateSession},
-    Route{"GET", "/v1/sessions", "List sessions.", "", kJson, ListSessions},
-    Route{"GET", "/v1/sessions/{id}", "Show a session.", "", kJson, GetSession},
+    Route{"GET", "/v1/sessions", "List sessions.", "", PageOf("Session"), ListSessions},
+    Route{"GET", "/v1/sessions/{id}", "Show a session.", "", One("Session"), GetSession},
     Route{"POST", "/v1/sessions/{id}/messages",
           "Send a message, which starts a run: 202, or with Accept: text/event-stream its events "
           "as they come.",
-          kMessageSchema, kJson, PostMessage},
-    Route{"GET", "/v1/sessions/{id}/runs", "List the session's runs.", "", kJson, ListRuns},
-    Route{"GET", "/v1/runs/{id}", "Show a run.", "", kJson, GetRun},
-    Route{"POST", "/v1/runs/{id}/cancel", "Cancel a run: 202 while its worker ends it.", "", kJson,
-          CancelRun},
+          kMessageSchema, One("Submitted"), PostMessage},
+    Route{"GET", "/v1/sessions/{id}/runs", "List the session's runs.", "", PageOf("Run"), ListRuns},
+    Route{"GET", "/v1/runs/{id}", "Show a run.", "", One("Run"), GetRun},
+    Route{"POST", "/v1/runs/{id}/cancel", "Cancel a run: 202 while its worker ends it.", "",
+          One("Run"), CancelRun},
 };
 
 }  // namespace
 
-std::span<const Route> SessionRoutes() { return kRoutes; }
+Resource SessionResource() { return {kRoutes, kSchemas}; }
 
 }  // namespace caisson::api

@@ -10,6 +10,12 @@ namespace {
 constexpr uint32_t kBatch = 256;
 constexpr Millis kKeepAlive{15'000};
 
+// A parked run streams nothing more either: what continues it is another request.
+bool IsOver(store::RunStatus status) {
+  return store::IsTerminal(status) || status == store::RunStatus::kWaitingForApproval ||
+         status == store::RunStatus::kPaused;
+}
+
 bool EndsRun(const events::Event& event, const RunId& run) {
   if (run.empty() || event.run != run || event.type != events::EventType::kRunState) return false;
   auto payload = json::ParseObject(event.payload);
@@ -17,16 +23,21 @@ bool EndsRun(const events::Event& event, const RunId& run) {
   const json::value* to = payload->if_contains("to_status");
   if (to == nullptr || !to->is_string()) return false;
   auto status = store::StatusFromName<store::RunStatus>(to->get_string());
-  // A parked run streams nothing more either: what continues it is another request.
-  return status.has_value() &&
-         (store::IsTerminal(*status) || *status == store::RunStatus::kWaitingForApproval ||
-          *status == store::RunStatus::kPaused);
+  return status.has_value() && IsOver(*status);
 }
 
 }  // namespace
 
 Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
   store::Store& store = context.services.store;
+  bool over = false;  // the end of the run is in the log, perhaps before what is asked for
+  if (!stream.until_end_of.empty()) {
+    CAISSON_CO_ASSIGN(store::RunRow run, co_await store.GetRun(context.scope, stream.until_end_of));
+    if (run.session != stream.session) {
+      co_return Fail(ErrorCode::kNotFound, "\"until_end_of\" names no run of this session");
+    }
+    over = IsOver(run.status);
+  }
   store::EventQuery query{stream.session, stream.after, kBatch, stream.visibility, {}};
   CAISSON_CO_ASSIGN(auto batch, co_await store.ReadEvents(context.scope, query));
   CAISSON_CO_TRY(co_await context.response.Start(200, {{"Content-Type", "text/event-stream"},
@@ -34,7 +45,9 @@ Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
                                                        {"X-Accel-Buffering", "no"},
                                                        {"X-Request-Id", context.request_id}}));
   CAISSON_CO_TRY(co_await context.response.Write("retry: 3000\n\n"));
+  const Clock& clock = context.services.clock;
   uint64_t seen = stream.after;  // the log's end, as far as this reader has looked
+  Deadline quiet = Deadline::After(clock, kKeepAlive);
   bool ended = false;
   while (!ended) {
     std::string text;
@@ -43,14 +56,18 @@ Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
       query.after = event.seq;
       ended = ended || EndsRun(event, stream.until_end_of);
     }
-    if (!text.empty()) CAISSON_CO_TRY(co_await context.response.Write(text));
-    if (ended) break;
-    if (batch.size() < kBatch) {
+    // Events that this reader does not see are silence, too.
+    if (text.empty() && quiet.Passed(clock)) text = ": keep-alive\n\n";
+    if (!text.empty()) {
+      CAISSON_CO_TRY(co_await context.response.Write(text));
+      quiet = Deadline::After(clock, kKeepAlive);
+    }
+    if (ended || (over && batch.empty())) break;
+    if (!over && batch.size() < kBatch) {
       seen = std::max(seen, query.after);
-      Until until(Deadline::After(context.services.clock, kKeepAlive), context.request.stop());
-      auto last = co_await store.WaitForEvents(context.scope, stream.session, seen, until);
+      auto last = co_await store.WaitForEvents(context.scope, stream.session, seen,
+                                               Until(quiet, context.request.stop()));
       if (!last) break;  // the server drains, or the session is gone
-      if (*last == seen) CAISSON_CO_TRY(co_await context.response.Write(": keep-alive\n\n"));
       seen = *last;
     }
     CAISSON_CO_ASSIGN(batch, co_await store.ReadEvents(context.scope, query));

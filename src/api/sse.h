@@ -11,12 +11,14 @@ struct StreamRequest {
   SessionId session;
   uint64_t after = 0;
   events::Visibility visibility = events::Visibility::kBuilder;
-  // Ends the stream after the event that ends this run; empty: goes on until the client leaves.
+  // Ends the stream after the event that ends this run, and at the log's end when it is over
+  // already; empty: goes on until the client leaves.
   RunId until_end_of;
 };
 
-// Refuses before the first byte (unknown session, number beyond the log); afterwards the reader
-// holds a cursor and nothing else. A client that leaves stops nothing but its stream.
+// Refuses before the first byte (unknown session, a run of another, number beyond the log);
+// afterwards the reader holds a cursor and nothing else. A client that leaves stops nothing but its
+// stream.
 Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream);
 
 }  // namespace caisson::api

@@ -13,6 +13,8 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 using BeastView = beast::string_view;
 
+constexpr std::string_view kEmptyBody = "0\r\n\r\n";  // chunked
+
 std::string ToString(BeastView text) { return {text.data(), text.size()}; }
 
 // Collects what Beast finds. kIsRequest chooses the start line.
@@ -25,6 +27,7 @@ class Collector final : public beast::http::basic_parser<kIsRequest> {
   // Why a message is refused that Beast would have accepted.
   const char* refusal = nullptr;
   bool expects_continue = false;
+  uint64_t chunk_left = 0;  // of the current chunk
 
  private:
   Headers& headers() {
@@ -46,6 +49,8 @@ class Collector final : public beast::http::basic_parser<kIsRequest> {
   }
   void on_field_impl(beast::http::field field, BeastView name, BeastView value,
                      error_code& error) override {
+    // Of a trailer: dropped. Nobody asked for it, and a proxy in front has checked headers only.
+    if (this->is_header_done()) return;
     if (field == beast::http::field::content_length) {
       if (headers().Find("content-length").has_value()) {
         return Refuse("Content-Length is repeated", error);
@@ -70,9 +75,12 @@ class Collector final : public beast::http::basic_parser<kIsRequest> {
     body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  void on_chunk_header_impl(std::uint64_t, BeastView, error_code&) override {}
+  void on_chunk_header_impl(std::uint64_t size, BeastView, error_code&) override {
+    chunk_left = size;
+  }
   std::size_t on_chunk_body_impl(std::uint64_t, BeastView bytes, error_code&) override {
     body.append(bytes.data(), bytes.size());
+    chunk_left -= bytes.size();
     return bytes.size();
   }
   void on_finish_impl(error_code&) override {}
@@ -83,20 +91,29 @@ class Collector final : public beast::http::basic_parser<kIsRequest> {
   }
 };
 
+struct RawHeader {
+  size_t bytes = 0;             // with the empty line; 0: its end has not come
+  const char* fault = nullptr;  // why it is none
+};
+
 // The raw header must consist of lines ended by CRLF, none of them folded: Beast unfolds and is
 // lenient with line ends in places, and a proxy in front may see another message.
-const char* CheckRawHeader(std::string_view data) {
+RawHeader FindHeader(std::string_view data) {
   for (size_t i = 0; i < data.size(); i++) {
-    if (data[i] == '\n' && (i == 0 || data[i - 1] != '\r'))
-      return "a header line ends in a bare LF";
-    if (data[i] != '\r' || i + 1 >= data.size()) continue;
-    if (data[i + 1] != '\n') return "a header line has a bare CR";
+    auto byte = static_cast<unsigned char>(data[i]);
+    if (byte >= ' ' || byte == '\t') continue;
+    if (byte == '\n' && (i == 0 || data[i - 1] != '\r'))
+      return {0, "a header line ends in a bare LF"};
+    if (byte == '\n') continue;
+    if (byte != '\r') return {0, "the header has a control character"};
+    if (i + 1 >= data.size()) continue;
+    if (data[i + 1] != '\n') return {0, "a header line has a bare CR"};
     if (i + 2 < data.size() && (data[i + 2] == ' ' || data[i + 2] == '\t')) {
-      return "a header line is folded";
+      return {0, "a header line is folded"};
     }
-    if (data.substr(i, 4) == "\r\n\r\n") return nullptr;
+    if (data.substr(i, 4) == "\r\n\r\n") return {i + 4, nullptr};
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace
@@ -116,14 +133,15 @@ struct Parser::Impl {
                  {},
                  std::nullopt};
   }
+  Error TooLarge(const std::string& what) const {
+    return Error{ErrorCode::kHeaderTooLarge,
+                 what + " is larger than " + std::to_string(header_limit) + " bytes",
+                 {},
+                 std::nullopt};
+  }
   Error Explain(error_code error, const char* refusal) const {
     if (refusal != nullptr) return Malformed(refusal);
-    if (error == beast::http::error::header_limit) {
-      return Error{ErrorCode::kHeaderTooLarge,
-                   "the header is larger than " + std::to_string(header_limit) + " bytes",
-                   {},
-                   std::nullopt};
-    }
+    if (error == beast::http::error::header_limit) return TooLarge("the header");
     if (error == beast::http::error::body_limit) {
       return Error{ErrorCode::kBodyTooLarge, "the body is larger than its limit", {}, std::nullopt};
     }
@@ -146,7 +164,6 @@ Parser::~Parser() = default;
 namespace {
 template <typename P>
 void Configure(P& parser, const ParseLimits& limits) {
-  parser.eager(true);
   parser.header_limit(static_cast<uint32_t>(limits.header_bytes));
   if (limits.body_bytes.has_value()) {
     parser.body_limit(*limits.body_bytes);
@@ -174,18 +191,32 @@ Parser Parser::Response(ParseLimits limits, bool no_body) {
 
 Result<size_t> Parser::Feed(std::string_view data) {
   return impl_->Visit([&](auto& parser) -> Result<size_t> {
+    // Beast gets the header whole: in parts it would neither bound all of it, nor would we know of
+    // the rest where it ends.
     if (!parser.is_header_done()) {
-      if (const char* why = CheckRawHeader(data)) return Fail(impl_->Malformed(why));
+      RawHeader header = FindHeader(data);
+      if (header.fault != nullptr) return Fail(impl_->Malformed(header.fault));
+      size_t bytes = header.bytes == 0 ? data.size() : header.bytes;
+      if (bytes > impl_->header_limit) return Fail(impl_->TooLarge("the header"));
+      if (header.bytes == 0) return size_t{0};
     }
     size_t taken = 0;
-    // Beast stops after each part (header, chunk header, chunk); the caller wants all that is
-    // there.
+    // Beast stops after each part (header, chunk header, chunk, trailer); the caller wants all that
+    // is there.
     while (taken < data.size() && !parser.is_done()) {
+      std::string_view left = data.substr(taken);
+      bool between_chunks = parser.is_header_done() && parser.chunked() && parser.chunk_left == 0;
+      // Beast asserts that it does not see the beginning of an empty body twice.
+      if (between_chunks && left.size() < kEmptyBody.size() && left[0] == '0') break;
       error_code error;
-      size_t used =
-          parser.put(boost::asio::buffer(data.data() + taken, data.size() - taken), error);
+      size_t used = parser.put(boost::asio::buffer(left), error);
       taken += used;
-      if (error == beast::http::error::need_more) break;
+      bool incomplete = error == beast::http::error::need_more;
+      // Beast bounds the header only. A chunk's header and a trailer come whole, too.
+      if (between_chunks && (incomplete ? left.size() : used) > impl_->header_limit) {
+        return Fail(impl_->TooLarge("what stands between the chunks of the body"));
+      }
+      if (incomplete && parser.is_header_done()) break;
       if (error) return Fail(impl_->Explain(error, parser.refusal));
       if (used == 0) break;
     }
@@ -195,8 +226,8 @@ Result<size_t> Parser::Feed(std::string_view data) {
 
 Result<void> Parser::FeedEnd() {
   return impl_->Visit([&](auto& parser) -> Result<void> {
-    error_code error;
-    parser.put_eof(error);
+    error_code error = beast::http::error::partial_message;
+    if (parser.is_header_done()) parser.put_eof(error);
     if (error) return Fail(impl_->Explain(error, nullptr));
     return {};
   });

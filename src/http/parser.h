@@ -16,7 +16,8 @@ namespace caisson::http {
 // Stricter than Beast where a proxy in front might read a message differently (request smuggling):
 // folded header lines, a bare CR or LF, a repeated Content-Length, Content-Length together with
 // Transfer-Encoding, and codings other than "chunked" are kMalformedRequest (of a response:
-// kProtocol). Limits: kHeaderTooLarge, kBodyTooLarge.
+// kProtocol). Trailers are dropped. Limits: kHeaderTooLarge (also of what stands between the chunks
+// of a body), kBodyTooLarge.
 class Parser {
  public:
   static Parser Request(ParseLimits limits);

@@ -120,6 +120,85 @@ TEST(Parser, HoldsItsLimits) {
   EXPECT_EQ(FeedAll(chunked, kChunked, 1000).error().code, ErrorCode::kBodyTooLarge);
 }
 
+// Where the header ends, and how long it is, does not depend on the pieces in which it comes: here
+// each ends in the first byte of a line.
+TEST(Parser, AHeaderThatComesByLinesIsTheSame) {
+  Parser parser = Parser::Request({});
+  std::string buffer;
+  for (const char* piece :
+       {"POST / HTTP/1.1\r\nH", "ost: h\r\nC", "ontent-Length: 6\r\n\r", "\na\nb\rc\n"}) {
+    buffer += piece;
+    auto taken = parser.Feed(buffer);
+    ASSERT_TRUE(taken.has_value()) << taken.error().ToString();
+    buffer.erase(0, *taken);
+  }
+  EXPECT_TRUE(parser.done());
+  EXPECT_EQ(parser.TakeBody(), "a\nb\rc\n");
+
+  Parser endless = Parser::Request({.header_bytes = 1000, .body_bytes = {}});
+  buffer = "GET / HTTP/1.1\r\nA";
+  Result<size_t> taken = 0;
+  for (int i = 0; i < 1000 && taken; i++) {
+    taken = endless.Feed(buffer);
+    if (taken) buffer.erase(0, *taken);
+    buffer += ": b\r\nA";
+  }
+  ASSERT_FALSE(taken.has_value());
+  EXPECT_EQ(taken.error().code, ErrorCode::kHeaderTooLarge);
+}
+
+// A proxy in front checks and removes headers; what comes behind the body passes it by.
+TEST(Parser, ATrailerIsNoHeader) {
+  const std::string message =
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n"
+      "X-Caisson-Scope-Tenant: other\r\nHost: evil\r\nExpect: 100-continue\r\n\r\n";
+  for (size_t step : {size_t{1}, message.size()}) {
+    Parser parser = Parser::Request({});
+    EXPECT_EQ(FeedAll(parser, message, step).value(), "hi");
+    EXPECT_TRUE(parser.done());
+    EXPECT_EQ(parser.request_head().headers.fields().size(), 2u);
+    EXPECT_EQ(parser.request_head().headers.Find("host"), "h");
+    EXPECT_FALSE(parser.expects_continue());
+  }
+}
+
+TEST(Parser, BoundsWhatStandsBetweenChunks) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string much(1000, 'x');
+  for (const std::string& body : {
+           "1;" + much + "\r\na\r\n0\r\n\r\n",
+           "1\r\na\r\n0;" + much + "\r\n\r\n",
+           "1\r\na\r\n0\r\nX: " + much + "\r\n\r\n",
+           std::string(1000, '0') + "1\r\na\r\n0\r\n\r\n",
+           "1;" + much,  // and no end of it
+           "0\r\nX: " + much,
+       }) {
+    for (size_t step : {size_t{1}, size_t{100}, head.size() + body.size()}) {
+      Parser parser = Parser::Request({.header_bytes = 500, .body_bytes = {}});
+      auto read = FeedAll(parser, head + body, step);
+      ASSERT_FALSE(read.has_value()) << body << " step " << step;
+      EXPECT_EQ(read.error().code, ErrorCode::kHeaderTooLarge) << read.error().ToString();
+      Parser generous = Parser::Request({.header_bytes = 2000, .body_bytes = {}});
+      EXPECT_TRUE(FeedAll(generous, head + body, step).has_value()) << body << " step " << step;
+    }
+  }
+}
+
+TEST(Parser, ReadsAnEmptyChunkedBodyAtAnyCut) {
+  for (const char* end : {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\nT: 1\r\n\r\n"}) {
+    for (size_t step : {size_t{1}, size_t{2}, size_t{3}, size_t{100}}) {
+      Parser parser = Parser::Request({});
+      EXPECT_EQ(FeedAll(parser,
+                        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                            std::string(end),
+                        step)
+                    .value(),
+                "");
+      EXPECT_TRUE(parser.done()) << end << " step " << step;
+    }
+  }
+}
+
 TEST(Parser, SeesExpectContinue) {
   Parser parser = Parser::Request({});
   ASSERT_TRUE(

@@ -148,13 +148,15 @@ std::string Server::Answer::Text(const std::string& field) const {
 }
 
 Result<Server::Answer> Server::TryCall(const std::string& method, const std::string& path,
-                                       const std::string& body, const std::string& accept) {
+                                       const std::string& body, const std::string& accept,
+                                       const http::Headers& more) {
   net::Loop loop(system_clock);
   auto work = [&]() -> Task<Result<Answer>> {
     CAISSON_CO_ASSIGN(http::Url url, http::ParseUrl(url_));
     CAISSON_CO_ASSIGN(auto stream, co_await net::DialTcp(loop, url.host, url.port, Until(Soon())));
     http::ClientConnection client(std::move(stream));
     http::RequestHead head{method, path, {{"Host", url.Authority()}, {"Accept", accept}}};
+    for (const http::Header& field : more.fields()) head.headers.Add(field.name, field.value);
     CAISSON_CO_ASSIGN(auto answer, co_await client.Send(std::move(head), body, Until(Soon())));
     CAISSON_CO_ASSIGN(std::string text, co_await client.ReadWholeBody(64 << 20, Until(Soon())));
     co_return Answer{answer.status, std::move(text)};
@@ -163,8 +165,9 @@ Result<Server::Answer> Server::TryCall(const std::string& method, const std::str
 }
 
 Server::Answer Server::Call(const std::string& method, const std::string& path,
-                            const std::string& body, const std::string& accept) {
-  auto answer = TryCall(method, path, body, accept);
+                            const std::string& body, const std::string& accept,
+                            const http::Headers& more) {
+  auto answer = TryCall(method, path, body, accept, more);
   if (answer) return *answer;
   ADD_FAILURE() << method << " " << path << ": " << answer.error().ToString();
   return {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/subprocess.h"
+#include "http/message.h"
 #include "json/json.h"
 
 namespace caisson::program_test {
@@ -36,6 +37,7 @@ class Service {
           std::vector<std::string> environment);
   const std::string& first_line() const { return first_line_; }
   bool running() const { return child_ != nullptr; }
+  pid_t pid() const { return child_->pid(); }
   const std::string& error_output() const { return error_output_; }
   // Sends the signal and waits: the exit code, 128+n for signals.
   int Stop(int signal);
@@ -72,9 +74,10 @@ class Server {
   // Nothing when the connection broke.
   Result<Answer> TryCall(const std::string& method, const std::string& path,
                          const std::string& body = "",
-                         const std::string& accept = "application/json");
+                         const std::string& accept = "application/json",
+                         const http::Headers& more = {});
   Answer Call(const std::string& method, const std::string& path, const std::string& body = "",
-              const std::string& accept = "application/json");
+              const std::string& accept = "application/json", const http::Headers& more = {});
 
  private:
   std::string data_dir_;

@@ -5,69 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "cli/runtime_dir.h"
-#include "host_census.h"
-#include "program.h"
+#include "fake_model.h"
+#include "server_fixture.h"
 
 namespace caisson::program_test {
 namespace {
-
-class ServerTest : public ::testing::Test {
- public:
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-    before_ = HostCensus();
-    server_ = std::make_unique<Server>();
-    server_->Start();
-    ASSERT_FALSE(server_->url().empty());
-  }
-  void TearDown() override {
-    if (IsSkipped()) return;
-    server_.reset();
-    EXPECT_EQ(LeftBehind(before_), std::set<std::string>());
-  }
-  std::string MakeSandbox() {
-    Server::Answer made = server_->Call("POST", "/v1/sandboxes", "{}");
-    EXPECT_EQ(made.status, 201) << made.body;
-    return made.Text("id");
-  }
-  Server::Answer Exec(const std::string& id, const std::string& command,
-                      const std::string& more = "") {
-    std::string body = json::Serialize(json::object{{"command", command}});
-    if (!more.empty()) body = body.substr(0, body.size() - 1) + "," + more + "}";
-    return server_->Call("POST", "/v1/sandboxes/" + id + "/exec", body);
-  }
-  // A session whose model is served at `url`.
-  std::string MakeSession(const std::string& url, const std::string& more = "") {
-    server_->Call(
-        "POST", "/v1/providers",
-        fmt::format(
-            R"({{"name":"p","protocol":"openai","base_url":"{}","model":"m","max_retries":0{}}})",
-            url, more));
-    server_->Call("POST", "/v1/agents", R"({"name":"a","provider":"p"})");
-    return server_->Call("POST", "/v1/sessions", R"({"agent":"a"})").Text("id");
-  }
-  Server::Answer Send(const std::string& session, const std::string& accept = "text/event-stream") {
-    return server_->Call("POST", "/v1/sessions/" + session + "/messages", R"({"content":"go"})",
-                         accept);
-  }
-  // Makes a sandbox and ends it; false when the server died on the way.
-  bool TryMakeAndDelete() {
-    auto made = server_->TryCall("POST", "/v1/sandboxes", "{}");
-    if (!made.has_value()) return false;
-    return server_->TryCall("DELETE", "/v1/sandboxes/" + made->Text("id")).has_value();
-  }
-  std::string RunStatus(const std::string& session) {
-    json::object runs = server_->Call("GET", "/v1/sessions/" + session + "/runs").Json();
-    return std::string(runs["items"].as_array().at(0).as_object()["status"].as_string());
-  }
-  std::set<std::string> before_;
-  std::unique_ptr<Server> server_;
-};
 
 TEST_F(ServerTest, SandboxesOverHttp) {
   std::string id = MakeSandbox();
@@ -184,6 +132,69 @@ TEST_F(ServerTest, ProviderFaultsEndTheRunWithANameAndLeaveTheSessionUsable) {
   server_->Call("POST", "/v1/agents", R"({"name":"k","provider":"k"})");
   std::string keyless = server_->Call("POST", "/v1/sessions", R"({"agent":"k"})").Text("id");
   EXPECT_NE(Send(keyless).body.find("CAISSON_TEST_NO_SUCH_KEY"), std::string::npos);
+}
+
+// No number of tries makes a conversation shorter: whichever provider says so, the run ends at
+// once, and the call before it that was worth a second try is the only one that is repeated.
+TEST_F(ServerTest, Case59_ALongerConversationThanTheModelAcceptsEndsTheRun) {
+  struct Case {
+    const char* protocol;
+    std::string refusal;
+    std::string answer;  // to what is short enough
+  };
+  for (const Case& c : {
+           Case{"openai",
+                R"({"error":{"message":"This model's maximum context length is 8192 tokens. )"
+                R"(However, your messages resulted in 9001 tokens. Please reduce the length of )"
+                R"(the messages.","type":"invalid_request_error","param":"messages",)"
+                R"("code":"context_length_exceeded"}})",
+                Piece({{"content", "hi"}}) + std::string(kAnswerEnd)},
+           Case{"anthropic",
+                R"({"type":"error","error":{"type":"invalid_request_error","message":)"
+                R"("prompt is too long: 209001 tokens > 200000 maximum"}})",
+                R"(event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+)"},
+       }) {
+    std::atomic<bool> accepts = false;
+    FakeModel model([&](int call, http::ServerRequest&, http::ServerResponse& response) {
+      if (accepts) return response.Send(200, {{"Content-Type", "text/event-stream"}}, c.answer);
+      http::Headers json{{"Content-Type", "application/json"}};
+      if (call == 0) return response.Send(529, std::move(json), R"({"error":{"message":"busy"}})");
+      return response.Send(400, std::move(json), c.refusal);
+    });
+    server_->Call("POST", "/v1/providers",
+                  json::Serialize(json::object{{"name", c.protocol},
+                                               {"protocol", c.protocol},
+                                               {"base_url", model.url()},
+                                               {"model", "m"},
+                                               {"max_retries", 5}}));
+    server_->Call("POST", "/v1/agents",
+                  json::Serialize(json::object{{"name", c.protocol}, {"provider", c.protocol}}));
+    std::string session =
+        server_->Call("POST", "/v1/sessions", json::Serialize(json::object{{"agent", c.protocol}}))
+            .Text("id");
+    std::string events = Send(session).body;
+    EXPECT_NE(events.find(R"("code":"context_overflow")"), std::string::npos) << events;
+    EXPECT_NE(events.find(R"("model_calls":2,)"), std::string::npos) << events;
+    json::object run = NewestRun(session);
+    EXPECT_EQ(run["status"], "failed");
+    EXPECT_EQ(run["error"].as_object()["code"], "context_overflow");
+    EXPECT_EQ(server_->Call("GET", "/v1/sessions/" + session).Text("status"), "idle");
+    Send(session);
+    EXPECT_EQ(RunStatus(session), "failed");
+    EXPECT_EQ(model.calls(), 3) << "nothing is asked while nobody asks";
+    accepts = true;
+    Send(session);
+    EXPECT_EQ(RunStatus(session), "done");
+  }
 }
 
 TEST_F(ServerTest, CancelReachesTheRun) {
