@@ -23,8 +23,8 @@ const prometheus::Histogram::BucketBoundaries& Buckets() {
 
 // Most steps take some tens of microseconds.
 const prometheus::Histogram::BucketBoundaries& StepBuckets() {
-  static const prometheus::Histogram::BucketBoundaries kBuckets{0.00005, 0.0001, 0.00025, 0.0005,
-                                                                0.001,   0.0025, 0.01,    0.1, 1};
+  static const prometheus::Histogram::BucketBoundaries kBuckets{
+      0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1};
   return kBuckets;
 }
 
