@@ -109,7 +109,8 @@ struct SandboxChange {
   // Told in the session's log, in the same transaction; empty when it has no session.
   std::vector<events::NewEvent> events;
   // False: a loss of power may undo it, with what followed it; the end of the server does not. For
-  // states of what a loss of power ends too. It saves the wait for the disk.
+  // states of what a loss of power ends too. It saves the wait for the disk. With events it is
+  // durable all the same: no reader may see what can be undone.
   bool durable = true;
 };
 struct NewSandbox {
