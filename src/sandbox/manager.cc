@@ -59,7 +59,9 @@ Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, Sandb
                                        std::string reason, std::optional<std::string> instance,
                                        std::string phase, std::optional<Millis> took) {
   store::SandboxChange change{to, std::move(reason), std::move(instance), {}, durable()};
-  if (!phase.empty()) change.events.push_back(LifecycleEvent(row.id, row.backend, phase, took));
+  if (!row.session.empty()) {
+    change.events.push_back(LifecycleEvent(row.id, row.backend, phase, took));
+  }
   return store_.ChangeSandbox(std::move(scope), row.id, row.generation, std::move(change));
 }
 
@@ -76,11 +78,10 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
   wanted.needs_uids = request.needs_uids;
   wanted.expires_at = clock_.Now() + request.spec.lifetimes.ttl;
   SandboxId id = wanted.id;
-  wanted.then = {SandboxStatus::kProvisioning,
-                 "",
-                 std::nullopt,
-                 {LifecycleEvent(id, wanted.backend, "requested", std::nullopt)},
-                 durable()};
+  wanted.then = {SandboxStatus::kProvisioning, "", std::nullopt, {}, durable()};
+  if (!wanted.session.empty()) {
+    wanted.then->events.push_back(LifecycleEvent(id, wanted.backend, "requested", std::nullopt));
+  }
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.RequestSandbox(scope, std::move(wanted),
                                                                    std::move(idempotency)));
   CAISSON_FAILPOINT("sandbox.requested");

@@ -109,10 +109,9 @@ class SqliteStore final : public Store {
     });
   }
   StoreTask<void> PinManifest(Fence fence, std::string manifest, std::string digest) override {
-    return Write<void>([f = std::move(fence), m = std::move(manifest),
-                        d = std::move(digest)](WriteContext& context) {
-      return sqlite::PinManifest(context, f, m, d);
-    });
+    return Write<void>([f = std::move(fence), m = std::move(manifest), d = std::move(digest)](
+                           WriteContext& context) { return sqlite::PinManifest(context, f, m, d); },
+                       false);  // the run's next event makes it durable
   }
   StoreTask<uint64_t> AppendEvents(Fence fence, std::vector<events::NewEvent> events) override {
     return Write<uint64_t>([f = std::move(fence), e = std::move(events)](WriteContext& context) {
@@ -148,7 +147,7 @@ class SqliteStore final : public Store {
 
   StoreTask<SandboxRow> RequestSandbox(Scope scope, NewSandbox sandbox,
                                        Idempotency idempotency) override {
-    bool durable = !sandbox.then || sandbox.then->durable;
+    bool durable = !sandbox.then || MustLast(*sandbox.then);
     return Write<SandboxRow>(
         [s = std::move(scope), n = std::move(sandbox), i = std::move(idempotency)](
             WriteContext& context) { return sqlite::RequestSandbox(context, s, n, i); },
@@ -173,7 +172,7 @@ class SqliteStore final : public Store {
   }
   StoreTask<SandboxRow> ChangeSandbox(Scope scope, SandboxId id, uint64_t generation,
                                       SandboxChange change) override {
-    bool durable = change.durable;
+    bool durable = MustLast(change);
     return Write<SandboxRow>(
         [=, s = std::move(scope), i = std::move(id), c = std::move(change)](WriteContext& context) {
           return sqlite::ChangeSandbox(context, s, i, generation, c);
@@ -200,6 +199,9 @@ class SqliteStore final : public Store {
   }
 
  private:
+  static bool MustLast(const SandboxChange& change) {
+    return change.durable || !change.events.empty();
+  }
   template <typename T, typename Work>
   StoreTask<T> Write(Work work, bool durable = true) {
     return writer_.Run<T>(
