@@ -7,6 +7,20 @@
 namespace caisson {
 namespace {
 
+TEST(ReadFromStart, LeavesThePositionToOthers) {
+  for (size_t size : {0, 1, 2047, 2048, 2049, 70'000, 200'000}) {
+    std::string content(size, 'x');
+    UniqueFd fd = MakeSealedMemFd("test", content).value();
+    ASSERT_EQ(::lseek(fd.get(), static_cast<off_t>(size / 2), SEEK_SET),
+              static_cast<off_t>(size / 2));
+    EXPECT_EQ(ReadFromStart(fd.get(), size).value(), content) << size;
+    EXPECT_EQ(ReadAll(fd.get(), size).value().size(), size - size / 2) << size;
+    if (size > 0) {
+      EXPECT_EQ(ReadFromStart(fd.get(), size - 1).error().code, ErrorCode::kFileTooLarge) << size;
+    }
+  }
+}
+
 TEST(ReadAll, AcceptsExactlyTheLimit) {
   UniqueFd fd = MakeSealedMemFd("test", std::string(1000, 'x')).value();
   EXPECT_EQ(ReadAll(fd.get(), 1000).value().size(), 1000u);
