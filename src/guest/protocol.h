@@ -71,7 +71,7 @@ inline constexpr uint32_t kDefaultDeadlineMs = 30'000;
 inline constexpr uint32_t kMaxDeadlineMs = 600'000;
 inline constexpr size_t kReplayBytes = 256 * 1024;    // output kept per exec for late comers
 inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // payload of one record
-inline constexpr uint32_t kKillGraceMs = 2'000;       // from SIGKILL to giving up on confirmation
+inline constexpr uint32_t kKillGraceMs = 10'000;      // from SIGKILL to giving up on confirmation
 inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
 
 // --- Records ----------------------------------------------------------------------------------
