@@ -60,6 +60,9 @@ class SpawnerProcess {
   }
 
   [[noreturn]] void Run() {
+    // Where commands have its uid (without root), its memory would be theirs: to read, and to write
+    // commands into that run without the filter. An exec resets what the guest set for itself.
+    ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_NAME, "caisson-spawn", 0, 0, 0);
     ::umask(022);

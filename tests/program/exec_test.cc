@@ -145,22 +145,49 @@ TEST_F(ExecTest, AKilledCallerLeavesNothingRunning) {
 }
 
 // Without root: the full profile is refused and names the other, which works.
-TEST(Rootless, TheRefusalNamesTheProfileThatDoes) {
-  if (::geteuid() != 0) GTEST_SKIP() << "takes another user by itself";
-  const std::vector<std::string> as_nobody{"--reuid=61234", "--regid=61234", "--clear-groups",
-                                           ProgramPath(), "exec"};
-  auto run = [&](std::vector<std::string> more) {
-    std::vector<std::string> arguments = as_nobody;
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return RunProgram("/usr/bin/setpriv", std::move(arguments));
-  };
-  Finished refused = run({"--", "true"});
-  if (refused.err.find("Permission denied") != std::string::npos)
-    GTEST_SKIP() << "another user cannot reach " << ProgramPath();
+// `caisson exec` as another user than root.
+Finished RunAsNobody(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{"--reuid=61234", "--regid=61234", "--clear-groups",
+                                     ProgramPath(), "exec"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return RunProgram("/usr/bin/setpriv", std::move(arguments));
+}
+
+class Rootless : public ::testing::Test {
+ public:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "takes another user by itself";
+    if (RunAsNobody({"--help"}).err.find("Permission denied") != std::string::npos) {
+      GTEST_SKIP() << "another user cannot reach " << ProgramPath();
+    }
+  }
+};
+
+// What a command can do to the other processes of its sandbox, the guest and its spawner: nothing,
+// also where all have one uid.
+constexpr const char* kReachOthers =
+    "n=0; for p in /proc/[0-9]*; do [ $p = /proc/$$ ] && continue; "
+    "case $(cat $p/comm) in caisson-spawn | memfd:caisson*) n=$((n+1)) ;; *) continue ;; esac; "
+    "(cat $p/environ) >/dev/null 2>&1 && echo $p environ; "
+    "(cat $p/maps) >/dev/null 2>&1 && echo $p maps; (exec 3<$p/mem) 2>/dev/null && echo $p reads; "
+    "(exec 3<>$p/mem) 2>/dev/null && echo $p writes; "
+    "for f in $p/fd/*; do readlink $f && echo $p fd; done 2>/dev/null; done; echo $n tried";
+
+TEST_F(ExecTest, Check20_TheGuestAndItsSpawnerAreOutOfReach) {
+  EXPECT_EQ(Shell(kReachOthers).out, "2 tried\n");
+}
+
+TEST_F(Rootless, Check20_TheGuestAndItsSpawnerAreOutOfReach) {
+  Finished result = RunAsNobody({"--profile", "default-rootless", "--", "sh", "-c", kReachOthers});
+  EXPECT_EQ(result.out, "2 tried\n") << result.err;
+}
+
+TEST_F(Rootless, TheRefusalNamesTheProfileThatDoes) {
+  Finished refused = RunAsNobody({"--", "true"});
   EXPECT_EQ(refused.code, 125);
   EXPECT_NE(refused.err.find("default-rootless"), std::string::npos) << refused.err;
-  Finished result = run({"--profile", "default-rootless", "--", "sh", "-c",
-                         "echo x > f && cat f; echo y > /usr/y; exit 3"});
+  Finished result = RunAsNobody({"--profile", "default-rootless", "--", "sh", "-c",
+                                 "echo x > f && cat f; echo y > /usr/y; exit 3"});
   EXPECT_EQ(result.code, 3) << result.err;
   EXPECT_EQ(result.out, "x\n");
 }
