@@ -356,7 +356,7 @@ Task<Result<int>> RunIn(net::Loop& loop, Host& host, sandbox::local::LocalBacken
   Until until(Deadline::After(host.clock, Millis(30'000)));
   CAISSON_CO_ASSIGN(sandbox::Acquired acquired,
                     co_await backend.Acquire(std::move(ref), std::move(spec), until));
-  GuestClient client(std::move(acquired.dialer), std::move(acquired.token), 1);
+  GuestClient client(std::move(acquired.dialer), std::move(acquired.token), 1, host.clock);
   Session session(loop, client, host.clock);
   co_return co_await session.Run(std::move(request));
 }

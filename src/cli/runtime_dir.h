@@ -8,7 +8,8 @@
 
 namespace caisson::cli {
 
-// The first of $XDG_RUNTIME_DIR, /run and /dev/shm that is memory and writable; empty when none is.
+// As root the first of /run and /dev/shm that is memory and writable; empty when none is. Not for
+// other users: what they have in memory is removed when they log out, and a server may live on.
 std::string RuntimeBase();
 
 // One for each data directory (which exists): <base>/caisson-<digest of its path>, or

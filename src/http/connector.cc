@@ -98,7 +98,7 @@ std::shared_ptr<ConnectionPool> Connector::PoolOf(const Url& url) {
   if (found != pools_.end()) return found->second;
   // Whoever uses one of them has it to its end.
   if (pools_.size() >= kMaxPools) pools_.clear();
-  return pools_[key] = ConnectionPool::Make(std::make_unique<UrlDialer>(*this, url));
+  return pools_[key] = ConnectionPool::Make(std::make_unique<UrlDialer>(*this, url), loop_.clock());
 }
 
 Connector::Connector(net::Loop& loop, net::Resolver& resolver, ConnectorSettings settings)

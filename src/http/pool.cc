@@ -18,16 +18,20 @@ PooledConnection::~PooledConnection() {
   auto pool = pool_.lock();
   if (!pool || !connection_ || !connection_->reusable()) return;
   if (pool->idle_.size() < ConnectionPool::kMaxIdle) {
-    pool->idle_.push_back(std::move(connection_));
+    pool->idle_.push_back(
+        {std::move(connection_), Deadline::After(pool->clock_, ConnectionPool::kMaxAge)});
   }
 }
 
-std::shared_ptr<ConnectionPool> ConnectionPool::Make(std::unique_ptr<net::Dialer> dialer) {
-  return std::shared_ptr<ConnectionPool>(new ConnectionPool(std::move(dialer)));
+std::shared_ptr<ConnectionPool> ConnectionPool::Make(std::unique_ptr<net::Dialer> dialer,
+                                                     const Clock& clock) {
+  return std::shared_ptr<ConnectionPool>(new ConnectionPool(std::move(dialer), clock));
 }
 
 void ConnectionPool::DropDead() {
-  std::erase_if(idle_, [](const auto& connection) { return !connection->reusable(); });
+  std::erase_if(idle_, [this](const Idle& idle) {
+    return idle.until.Passed(clock_) || !idle.connection->reusable();
+  });
 }
 
 bool ConnectionPool::HasLive() {
@@ -38,7 +42,7 @@ bool ConnectionPool::HasLive() {
 Task<Result<PooledConnection>> ConnectionPool::Borrow(Until until) {
   DropDead();
   if (idle_.empty()) co_return co_await Dial(std::move(until));
-  auto connection = std::move(idle_.back());
+  auto connection = std::move(idle_.back().connection);
   idle_.pop_back();
   co_return PooledConnection(weak_from_this(), std::move(connection), true);
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/task.h"
 #include "base/until.h"
@@ -35,10 +36,14 @@ class PooledConnection {
   bool reused_;
 };
 
-// Belongs to one loop.
+// Belongs to one loop. One that has waited for kMaxAge is not used again: what stands between may
+// have forgotten it without a word, and a request on it would wait for its whole deadline.
 class ConnectionPool : public std::enable_shared_from_this<ConnectionPool> {
  public:
-  static std::shared_ptr<ConnectionPool> Make(std::unique_ptr<net::Dialer> dialer);
+  static constexpr Millis kMaxAge{30'000};
+
+  static std::shared_ptr<ConnectionPool> Make(std::unique_ptr<net::Dialer> dialer,
+                                              const Clock& clock);
 
   // One that waits here and that the peer still keeps open, or a new one.
   Task<Result<PooledConnection>> Borrow(Until until);
@@ -50,11 +55,18 @@ class ConnectionPool : public std::enable_shared_from_this<ConnectionPool> {
   friend class PooledConnection;
   static constexpr size_t kMaxIdle = 8;
 
-  explicit ConnectionPool(std::unique_ptr<net::Dialer> dialer) : dialer_(std::move(dialer)) {}
+  struct Idle {
+    std::unique_ptr<ClientConnection> connection;
+    Deadline until;
+  };
+
+  ConnectionPool(std::unique_ptr<net::Dialer> dialer, const Clock& clock)
+      : dialer_(std::move(dialer)), clock_(clock) {}
   void DropDead();
 
   std::unique_ptr<net::Dialer> dialer_;
-  std::vector<std::unique_ptr<ClientConnection>> idle_;
+  const Clock& clock_;
+  std::vector<Idle> idle_;
 };
 
 }  // namespace caisson::http

@@ -49,8 +49,9 @@ class PoolTest : public ::testing::Test {
   SystemClock clock_;
   net::Loop loop_{clock_};
   std::vector<UniqueFd> peers_;
+  ManualClock age_{WallTime{}};
   std::shared_ptr<ConnectionPool> pool_ =
-      ConnectionPool::Make(std::make_unique<PairDialer>(loop_, peers_));
+      ConnectionPool::Make(std::make_unique<PairDialer>(loop_, peers_), age_);
 };
 
 TEST_F(PoolTest, AnAnsweredConnectionServesAgain) {
@@ -64,6 +65,18 @@ TEST_F(PoolTest, AnAnsweredConnectionServesAgain) {
 TEST_F(PoolTest, OneThatThePeerClosedDoesNot) {
   EXPECT_FALSE(Reused());
   peers_.back().reset();
+  EXPECT_FALSE(pool_->HasLive());
+  EXPECT_FALSE(Reused());
+  EXPECT_EQ(peers_.size(), 2u);
+}
+
+TEST_F(PoolTest, OneThatHasWaitedLongDoesNot) {
+  EXPECT_FALSE(Reused());
+  age_.Advance(ConnectionPool::kMaxAge - Millis(1));
+  EXPECT_TRUE(Reused());  // and its age begins anew
+  age_.Advance(ConnectionPool::kMaxAge - Millis(1));
+  EXPECT_TRUE(Reused());
+  age_.Advance(ConnectionPool::kMaxAge);
   EXPECT_FALSE(pool_->HasLive());
   EXPECT_FALSE(Reused());
   EXPECT_EQ(peers_.size(), 2u);

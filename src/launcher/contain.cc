@@ -30,6 +30,14 @@ constexpr uint64_t kNeeded = CLONE_NEWNS | CLONE_NEWPID;
 constexpr uint64_t kNamespaces =
     kNeeded | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 
+Attempt<void> MakePair(int type, UniqueFd& one, UniqueFd& other) {
+  int pair[2];
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0) return Tried("socketpair");
+  one.reset(pair[0]);
+  other.reset(pair[1]);
+  return {};
+}
+
 // How one of the two programs is executed: its descriptors in their order from kFirstFd on, and its
 // environment. Made before the clone; afterwards only the pointers are used.
 struct ProgramStart {
@@ -295,18 +303,6 @@ void StepClock::CopyTo(uint32_t (&step_us)[kLaunchStepNames.size()]) const {
     step_us[i] = __atomic_load_n(&step_us_[i], __ATOMIC_RELAXED);
   }
 }
-
-namespace {
-
-Attempt<void> MakePair(int type, UniqueFd& one, UniqueFd& other) {
-  int pair[2];
-  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair) < 0) return Tried("socketpair");
-  one.reset(pair[0]);
-  other.reset(pair[1]);
-  return {};
-}
-
-}  // namespace
 
 Attempt<NewProcess> StartContained(const Containment& containment) {
   const LaunchPlan& plan = *containment.plan;

@@ -106,6 +106,67 @@ ModelRequest Conversation() {
 constexpr auto kOpenAi = Protocol::kOpenAi;
 constexpr auto kAnthropic = Protocol::kAnthropic;
 
+// Three calls on two connections: the first connection is kept after its answer and closed by the
+// provider just as the second call is on its way, which then goes over a new one.
+TEST_F(ProviderTest, ConnectionsAreKeptAndReplacedWhenTheProviderClosesThem) {
+  const std::string event =
+      "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"},\"finish_reason\":"
+      "\"stop\"}]}\n\ndata: [DONE]\n\n";
+  const std::string answer =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: " +
+      std::to_string(event.size()) + "\r\n\r\n" + event;
+  Until soon(Deadline::After(clock_, Millis(30'000)));
+  auto listener = net::ListenTcp(loop_, "127.0.0.1", 0).value();
+  // Takes one request, whose body ends with a brace.
+  auto take = [&](net::Stream& stream) -> Task<Result<void>> {
+    std::string request;
+    std::string piece(65536, '\0');
+    while (!request.ends_with('}')) {
+      CAISSON_CO_ASSIGN(size_t got, co_await stream.Read(piece, soon));
+      if (got == 0) co_return Fail(ErrorCode::kConnectionLost, "no request");
+      request.append(piece, 0, got);
+    }
+    co_return Result<void>();
+  };
+  auto serve = [&]() -> Task<Result<void>> {
+    CAISSON_CO_ASSIGN(net::StreamPtr first, co_await listener.Accept(soon));
+    CAISSON_CO_TRY(co_await take(*first));
+    CAISSON_CO_TRY(co_await first->Write(answer, soon));
+    CAISSON_CO_TRY(co_await take(*first));
+    first.reset();
+    CAISSON_CO_ASSIGN(net::StreamPtr second, co_await listener.Accept(soon));
+    for (int call = 0; call < 2; call++) {
+      CAISSON_CO_TRY(co_await take(*second));
+      CAISSON_CO_TRY(co_await second->Write(answer, soon));
+    }
+    co_return Result<void>();
+  };
+  Result<void> served;
+  auto peer = [&]() -> Task<void> { served = co_await serve(); };
+  auto work = [&]() -> Task<Result<int>> {
+    net::TaskGroup group;
+    group.Start(peer());
+    ProviderDefinition definition;
+    definition.base_url = "http://127.0.0.1:" + std::to_string(listener.Port().value());
+    http::Connector connector(loop_, resolver_, {});
+    auto provider = MakeProvider(definition, "", connector, clock_);
+    int replies = 0;
+    for (int call = 0; call < 3; call++) {
+      Collect sink;
+      auto reply = co_await provider->Complete({"m", "", {}, {}, {}, {}}, sink, soon);
+      if (!reply) {
+        ADD_FAILURE() << reply.error().error.ToString();
+        break;
+      }
+      replies += reply->text == "ok" ? 1 : 0;
+    }
+    co_await group.Join();
+    co_return replies;
+  };
+  EXPECT_EQ(net::RunUntilDone(loop_, work()).value(), 3);
+  EXPECT_TRUE(served.has_value()) << served.error().ToString();
+}
+
 TEST_F(ProviderTest, OpenAiStreamsTextCallsAndUsage) {
   Script script;
   script.body =

@@ -162,7 +162,8 @@ Task<std::expected<EventStream, AttemptError>> PostForEvents(
   if (!connection) co_return std::unexpected(Broken(std::move(connection.error())));
   auto answer = co_await (*connection)->Send(head, body, patience);
   if (!answer && answer.error().code == ErrorCode::kConnectionLost && connection->reused()) {
-    // The provider closed it as the request was on its way, and has not taken that.
+    // Most likely the provider closed it as the request was on its way, and has not taken that. No
+    // more than this one try: what a model is asked twice is paid twice.
     connection = co_await pool->Dial(patience);
     if (!connection) co_return std::unexpected(Broken(std::move(connection.error())));
     answer = co_await (*connection)->Send(std::move(head), body, patience);

@@ -93,10 +93,12 @@ std::string ExecPath(std::string_view id, std::string_view rest) {
 
 }  // namespace
 
-GuestClient::GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence)
-    : connections_(http::ConnectionPool::Make(std::move(dialer))),
+GuestClient::GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence,
+                         const Clock& clock)
+    : connections_(http::ConnectionPool::Make(std::move(dialer), clock)),
       token_(std::move(token)),
-      fence_(fence) {}
+      fence_(fence),
+      clock_(clock) {}
 GuestClient::~GuestClient() = default;
 
 http::RequestHead GuestClient::Head(std::string method, std::string target,
@@ -107,8 +109,7 @@ http::RequestHead GuestClient::Head(std::string method, std::string target,
   if (head.method != "GET") head.headers.Add("Caisson-Fence", fmt::to_string(fence_));
   if (!content_type.empty()) head.headers.Add("Content-Type", std::move(content_type));
   if (!until.deadline.never()) {
-    auto left = std::chrono::duration_cast<Millis>(until.deadline.time() -
-                                                   std::chrono::steady_clock::now());
+    auto left = std::chrono::duration_cast<Millis>(until.deadline.time() - clock_.MonoNow());
     auto bounded = std::clamp<int64_t>(left.count(), 1, guest::kMaxDeadlineMs);
     head.headers.Add("Caisson-Deadline-Ms", fmt::to_string(bounded));
   }

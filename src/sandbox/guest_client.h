@@ -91,8 +91,9 @@ class ExecStream {
 // then calls fail with kConnectionLost or kUnavailable.
 class GuestClient {
  public:
-  // `fence` goes with every mutating call.
-  GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence);
+  // `fence` goes with every mutating call; `clock` outlives this.
+  GuestClient(std::unique_ptr<net::Dialer> dialer, std::string token, uint64_t fence,
+              const Clock& clock);
   ~GuestClient();
 
   // A connection to the guest stands: a sign of life that costs no call. kUnavailable,
@@ -131,6 +132,7 @@ class GuestClient {
   std::shared_ptr<http::ConnectionPool> connections_;
   std::string token_;
   uint64_t fence_;
+  const Clock& clock_;
 };
 
 }  // namespace caisson::sandbox

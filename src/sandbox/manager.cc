@@ -119,7 +119,7 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
     metrics_.SandboxStep(backend_.name(), step.name, step.took);
   }
   clients_[row.id.text()] = std::make_shared<GuestClient>(
-      std::move(acquired->dialer), std::move(acquired->token), row.generation);
+      std::move(acquired->dialer), std::move(acquired->token), row.generation, clock_);
   auto took = std::chrono::duration_cast<Millis>(spent);
   co_return co_await Move(std::move(scope), row, SandboxStatus::kReady, "",
                           std::move(acquired->instance), "provisioned", took);
@@ -219,8 +219,8 @@ Task<Result<void>> Manager::RecoverOne(Scope scope, SandboxRow row, Until until)
   if (row.status == SandboxStatus::kReady) {
     auto attached = co_await backend_.Attach(RefOf(row), until);
     if (attached) {
-      auto client = std::make_shared<GuestClient>(std::move(attached->dialer),
-                                                  std::move(attached->token), row.generation);
+      auto client = std::make_shared<GuestClient>(
+          std::move(attached->dialer), std::move(attached->token), row.generation, clock_);
       if (co_await client->Hello(until)) {
         clients_[row.id.text()] = std::move(client);
         co_return Result<void>();

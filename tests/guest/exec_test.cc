@@ -52,7 +52,8 @@ class GuestExec : public testing::TestWithParam<Tracking> {
   }
   json::value State(const std::string& id) { return guest_->Call("GET", "/v1/execs/" + id).Json(); }
   // Where the output of a command has stopped by itself: two looks, a tenth of a second apart,
-  // agree.
+  // agree. For upper bounds only: on a busy host it may look before the command goes on, and then
+  // sees less than there will be, never more.
   int64_t OffsetWhenStill(const std::string& id) {
     int64_t offset = -1;
     EXPECT_TRUE(WaitFor([&] {

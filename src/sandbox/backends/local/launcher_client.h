@@ -59,7 +59,7 @@ class LauncherClient {
                                Until until);
   // kSandboxLost when that very process is not there any more.
   Task<Result<UniqueFd>> Find(ProcessRef process, Until until);
-  // `path` is relative to the state directory.
+  // `path` is relative to the state directory. For workspaces, which no sandbox has yet.
   Task<Result<void>> RemoveTree(std::string path, Until until);
 
   // Closes the channel and waits for the launcher's end; in kEphemeral mode all sandboxes are gone
