@@ -66,7 +66,7 @@ class Guest {
     RaiseDescriptorLimit();  // after the fork: commands keep the usual limit
     CAISSON_ASSIGN(identity_, Identity::Establish(config_.user));
     if (!supervised_) {
-      auto usable = CgroupTree::Probe(config_.cgroup.get());
+      auto usable = CgroupTree::Check(config_.cgroup.get());
       if (!usable) {
         return Fail(ErrorCode::kHostUnsupported,
                     "the given cgroup directory cannot be used: " + usable.error().message);

@@ -44,10 +44,15 @@ void RemoveGroup(int parent, const char* name, int depth) {
 
 }  // namespace
 
-Result<void> CgroupTree::Probe(int root) {
-  CAISSON_ASSIGN(auto tree, Make(root, "probe-" + Decimal(::getpid())));
-  CAISSON_TRY(OpenFileAt(tree->directory(), "cgroup.kill", O_WRONLY));  // Linux 5.14
-  if (!tree->Gone()) return Fail(ErrorCode::kHostUnsupported, "cgroup.events cannot be read");
+// Looks and makes nothing: a directory made to try it would cost more than the rest of the start.
+Result<void> CgroupTree::Check(int root) {
+  CAISSON_TRY(ReadAt(root, "cgroup.events"));
+  if (::faccessat(root, "cgroup.kill", F_OK, 0) != 0) {  // Linux 5.14
+    return Fail(ErrnoError(errno, "cgroup.kill"));
+  }
+  if (::faccessat(root, ".", W_OK, 0) != 0) {
+    return Fail(ErrnoError(errno, "write to the directory"));
+  }
   return {};
 }
 

@@ -31,7 +31,7 @@ class Tree {
 class CgroupTree : public Tree {
  public:
   // Whether `root` can be used at all; the error says what it lacks.
-  static Result<void> Probe(int root);
+  static Result<void> Check(int root);
   static Result<std::unique_ptr<CgroupTree>> Make(int root, const std::string& name);
   ~CgroupTree() override;  // removes the directory if it is empty by then
 

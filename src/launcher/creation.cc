@@ -63,8 +63,8 @@ Attempt<void> Server::Prepare(Creation& creation, LaunchStep& step) {
   creation.clock->Mark(step);
   step = LaunchStep::kClone;
   // One of the pool belongs to this process's user namespace, as the new one would.
-  bool pooled = !options_.ephemeral && !creation.plan.user_namespace_first &&
-                (creation.plan.namespaces & CLONE_NEWNET) != 0;
+  bool pooled =
+      !creation.plan.user_namespace_first && (creation.plan.namespaces & CLONE_NEWNET) != 0;
   UniqueFd network = pooled ? networks_.Take() : UniqueFd();
   Containment containment{&creation.plan,       creation.fds,       &cgroups,        network.get(),
                           creation.clock.get(), options_.own_pidfd, options_.null_fd};

@@ -290,11 +290,15 @@ class Builder {
     constexpr unsigned kEmpty =
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     if (S_ISDIR(info.st_mode)) {
+      if (empty_) {
+        CAISSON_ASSIGN(UniqueFd again, Clone(empty_.get(), kEmpty, false, name));
+        return Attach(again.get(), target.get(), name);
+      }
       NewFilesystem tmpfs("tmpfs");
       tmpfs.Text("mode", "0");
       tmpfs.Text("nr_inodes", "1");
-      CAISSON_ASSIGN(UniqueFd empty, tmpfs.Mount(kEmpty));
-      return Attach(empty.get(), target.get(), name);
+      CAISSON_ASSIGN(empty_, tmpfs.Mount(kEmpty));
+      return Attach(empty_.get(), target.get(), name);
     }
     // The device itself, whatever lies at its name: a planted link would unmask another file.
     if (!null_) null_.reset(open("/dev/null", O_PATH | O_NOFOLLOW | O_CLOEXEC));
@@ -330,7 +334,8 @@ class Builder {
 
   const LaunchPlan& plan_;
   UniqueFd root_;
-  UniqueFd null_;    // opened for the first mask
+  UniqueFd null_;    // opened for the first mask of a file
+  UniqueFd empty_;   // mounted for the first mask of a directory; one file system serves all
   UniqueFd parent_;  // of parent_path_
   char parent_path_[4096];
   size_t parent_length_ = 0;

@@ -36,11 +36,8 @@ Attempt<void> Server::Run() {
   if (!epoll_ || !Add(kControlFd, Watch::kControl, 0)) return Tried("epoll");
   while (!closed_ || !endings_.empty() || !removals_.empty()) {
     epoll_event events[64];
-    bool idle = creations_.empty() && endings_.empty();
-    bool fill = idle && networks_.wants();
-    int count = epoll_wait(epoll_.get(), events, 64, fill ? 0 : TimeoutMs());
+    int count = epoll_wait(epoll_.get(), events, 64, TimeoutMs());
     if (count < 0 && errno != EINTR) return Tried("epoll_wait");
-    if (count == 0 && fill) networks_.Fill();
     for (int i = 0; i < count; i++) {
       uint64_t data = events[i].data.u64;
       OnEvent(static_cast<Watch>(data & 7), data >> 3, events[i].events);

@@ -185,6 +185,22 @@ TEST(GuestStart, FailuresAreTold) {
   }
 }
 
+TEST(GuestStart, ACgroupThatCannotServeIsRefused) {
+  GuestProcess::Options no_cgroup;
+  no_cgroup.cgroup = "/tmp";
+  GuestProcess::Options of_root;
+  of_root.tracking = Tracking::kCgroup;
+  of_root.unprivileged = true;
+  for (const auto& [options, why] :
+       {std::pair(no_cgroup, "cgroup.events"), std::pair(of_root, "write to the directory")}) {
+    std::string reason;
+    std::string failure = StartFailure(options, reason);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    EXPECT_THAT(failure, testing::HasSubstr("the given cgroup directory cannot be used: "));
+    EXPECT_THAT(failure, testing::HasSubstr(why));
+  }
+}
+
 TEST(GuestStart, WaitsForTheSpawnerItIsGiven) {
   GuestProcess::Options options;
   options.dead_spawner = true;

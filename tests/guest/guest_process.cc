@@ -324,6 +324,9 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
     }
     fds[std::string(kEnvCgroupFd)].reset(::open(guest->cgroup_.c_str(), O_RDONLY | O_DIRECTORY));
   }
+  if (!options.cgroup.empty()) {
+    fds[std::string(kEnvCgroupFd)].reset(::open(options.cgroup.c_str(), O_RDONLY | O_DIRECTORY));
+  }
   if (options.dead_spawner) {
     int ends[2];
     Check(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");

@@ -109,6 +109,7 @@ class GuestProcess {
   struct Options {
     bool dead_spawner = false;  // it is given one, which has ended
     Tracking tracking = Tracking::kSupervisor;
+    std::string cgroup;  // a directory to pass as CAISSON_GUEST_CGROUP_FD, not made for this guest
     // Runs as root in the guest's mount namespace before it starts.
     std::function<void(const std::string& work_dir)> prepare;
     std::string mem_events;  // path of a file to pass as CAISSON_GUEST_MEMEVENTS_FD

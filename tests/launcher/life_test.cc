@@ -2,11 +2,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "base/syscall.h"
@@ -17,9 +19,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-bool Ended(const Box& box, int timeout_ms = 5000) {
-  pollfd state{box.pidfd.get(), POLLIN, 0};
+bool Ended(const UniqueFd& pidfd, int timeout_ms = 5000) {
+  pollfd state{pidfd.get(), POLLIN, 0};
   return poll(&state, 1, timeout_ms) == 1;
+}
+bool Ended(const Box& box, int timeout_ms = 5000) { return Ended(box.pidfd, timeout_ms); }
+
+std::vector<int> ChildrenNamed(int parent, const std::string& name) {
+  std::string pids = std::to_string(parent);
+  std::istringstream children(
+      ReadWholeFile("/proc/" + pids + "/task/" + pids + "/children").value());
+  std::vector<int> found;
+  for (int pid = 0; children >> pid;) {
+    if (ReadWholeFile("/proc/" + std::to_string(pid) + "/comm").value_or("") == name + "\n") {
+      found.push_back(pid);
+    }
+  }
+  return found;
 }
 
 TEST_F(LauncherTest, HelloTellsTheVersion) {
@@ -79,6 +95,35 @@ TEST_F(LauncherTest, EverySandboxHasANetworkOfItsOwn) {
   }
   EXPECT_FALSE(seen.contains(std::filesystem::read_symlink("/proc/self/ns/net")));
   for (Box& box : alive) EXPECT_TRUE(Terminate(client, box).ok());
+  ExpectCensusAsBefore();
+}
+
+// The process that makes network namespaces ahead is a help, not a condition: without it sandboxes
+// start as before, and it never outlives its launcher, however that ends.
+TEST_F(LauncherTest, TheMakerOfNetworksMayDieAndNeverStays) {
+  for (bool killed : {false, true}) {
+    Client client(state_dir_, "--keep");
+    std::vector<Box> boxes;
+    for (int i = 0; i < 3; i++) boxes.push_back(Start(client));
+    std::vector<int> makers = ChildrenNamed(client.pid(), "caisson-network");
+    ASSERT_EQ(makers.size(), 1u);
+    UniqueFd maker(static_cast<int>(syscall(SYS_pidfd_open, makers[0], 0)));
+    if (killed) {
+      kill(makers[0], SIGKILL);
+      // More than may have been made before.
+      for (int i = 0; i < 6; i++) boxes.push_back(Start(client));
+      EXPECT_EQ(boxes.back().Sh("echo up").text, "up\n");
+      EXPECT_THAT(ChildrenNamed(client.pid(), "caisson-network"), ::testing::IsEmpty());
+    }
+    for (Box& box : boxes) EXPECT_TRUE(Terminate(client, box).ok());
+    if (killed) {
+      client.CloseSocket();
+      EXPECT_EQ(client.WaitForExit(), 0);
+    } else {
+      client.KillHard();
+    }
+    EXPECT_TRUE(Ended(maker, 30'000));
+  }
   ExpectCensusAsBefore();
 }
 

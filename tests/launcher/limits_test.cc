@@ -58,8 +58,8 @@ TEST_F(LauncherTest, SandboxFrozenByTheV1FreezerEnds) {
   Client client(state_dir_, "--ephemeral");
   Box box = Start(client);
   EXPECT_EQ(box.Sh("setsid sleep 1000 >/dev/null 2>&1 & echo started").text, "started\n");
-  std::string cmd = freezer + "/caisson-" + box.id + "/cmd";
-  ASSERT_TRUE(WriteControlFile(cmd + "/freezer.state", "FROZEN").has_value());
+  std::string commands = freezer + "/caisson-" + box.id;
+  ASSERT_TRUE(WriteControlFile(commands + "/freezer.state", "FROZEN").has_value());
   Answer answer = Terminate(client, box);
   EXPECT_TRUE(answer.ok()) << answer.ToString();
   ExpectCensusAsBefore();

@@ -162,7 +162,7 @@ class PlanBuilder {
     if (!host.v1_cpu.empty()) {
       CgroupDir command;
       command.writes = {{"cpu.cfs_period_us", period}, {"cpu.cfs_quota_us", quota}};
-      AddCgroup(host.v1_cpu, {}, std::move(command));
+      AddCgroup(host.v1_cpu, std::move(command));
     }
     if (!host.v1_pids.empty()) {
       CgroupDir command;
@@ -171,7 +171,7 @@ class PlanBuilder {
       top.writes = {{"pids.max", std::to_string(limits.pids + 1 + kGuestPids)}};
       AddCgroup(host.v1_pids, std::move(top), std::move(command));
     }
-    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, {}, {});
+    if (!host.v1_freezer.empty()) AddCgroup(host.v1_freezer, CgroupDir());
   }
 
   // <parent>/caisson-<id>/{cmd,guest}: where v2 has controllers, which allow no process above the
@@ -188,8 +188,6 @@ class PlanBuilder {
     plan_.cgroups.push_back(std::move(guest));
   }
 
-  // Where the guest has no limit, and processes may sit above a leaf, it stays in the directory
-  // above: one less to make.
   // <parent>/caisson-<id>/cmd, the guest above it: its limits are those of the whole sandbox, of
   // which commands can use no more than theirs.
   void AddCgroup(const std::string& parent, CgroupDir top, CgroupDir command) {
@@ -198,6 +196,14 @@ class PlanBuilder {
     command.path = top.path + "/cmd";
     command.role = CgroupDir::Role::kCommand;
     plan_.cgroups.push_back(std::move(top));
+    plan_.cgroups.push_back(std::move(command));
+  }
+
+  // <parent>/caisson-<id>, for what concerns commands alone. The guest stays in the launcher's:
+  // each directory costs creation and removal 50 us.
+  void AddCgroup(const std::string& parent, CgroupDir command) {
+    command.path = parent + "/caisson-" + paths_.id;
+    command.role = CgroupDir::Role::kCommand;
     plan_.cgroups.push_back(std::move(command));
   }
 

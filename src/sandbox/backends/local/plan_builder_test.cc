@@ -170,7 +170,7 @@ TEST(PlanBuilderTest, CgroupsOnV1WithTheV2Tree) {
   EXPECT_EQ(ValueOf(Find(plan, "/cg/memory/caisson-sb_1"), "memory.limit_in_bytes"),
             std::to_string((64 << 20) + (1ULL << 30) + 536870912));
   EXPECT_EQ(ValueOf(Find(plan, "/cg/pids/caisson-sb_1"), "pids.max"), "321");
-  EXPECT_EQ(ValueOf(Find(plan, "/cg/cpu/caisson-sb_1/cmd"), "cpu.cfs_quota_us"), "100000");
+  EXPECT_EQ(ValueOf(Find(plan, "/cg/cpu/caisson-sb_1"), "cpu.cfs_quota_us"), "100000");
   EXPECT_EQ(ValueOf(Find(plan, "/cg/pids/caisson-sb_1/cmd"), "pids.max"), "257");
   EXPECT_TRUE(Find(plan, "/sys/fs/cgroup/caisson/caisson-sb_1/cmd")->delegate);
   EXPECT_EQ(std::ranges::count_if(plan.cgroups,
