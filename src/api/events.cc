@@ -29,15 +29,14 @@ Task<Result<Reply>> ListEvents(Context& context) {
   if (auto run = context.request.Query("run")) {
     CAISSON_CO_ASSIGN(query.run, RunId::Parse(*run));
   }
-  CAISSON_CO_ASSIGN(auto events, co_await context.services.store.ReadEvents(context.scope, query));
+  CAISSON_CO_ASSIGN(auto page, co_await context.services.store.ReadEvents(context.scope, query));
   // Envelopes are JSON text already.
   std::string body = R"({"items":[)";
-  for (const events::Event& event : events) {
-    if (event.seq != events.front().seq) body += ',';
+  for (const events::Event& event : page.events) {
+    if (event.seq != page.events.front().seq) body += ',';
     body += events::ToJson(event);
   }
-  uint64_t last = events.empty() ? query.after : events.back().seq;
-  body += fmt::format(R"(],"last_seq":{}}})", last);
+  body += fmt::format(R"(],"last_seq":{}}})", page.through);
   co_return Reply{200, {{"Content-Type", "application/json"}}, std::move(body), false};
 }
 

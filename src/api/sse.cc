@@ -39,21 +39,19 @@ Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
     over = IsOver(run.status);
   }
   store::EventQuery query{stream.session, stream.after, kBatch, stream.visibility, {}};
-  CAISSON_CO_ASSIGN(auto batch, co_await store.ReadEvents(context.scope, query));
+  CAISSON_CO_ASSIGN(auto page, co_await store.ReadEvents(context.scope, query));
   CAISSON_CO_TRY(co_await context.response.Start(200, {{"Content-Type", "text/event-stream"},
                                                        {"Cache-Control", "no-cache, no-transform"},
                                                        {"X-Accel-Buffering", "no"},
                                                        {"X-Request-Id", context.request_id}}));
   CAISSON_CO_TRY(co_await context.response.Write("retry: 3000\n\n"));
   const Clock& clock = context.services.clock;
-  uint64_t seen = stream.after;  // the log's end, as far as this reader has looked
   Deadline quiet = Deadline::After(clock, kKeepAlive);
-  bool ended = false;
-  while (!ended) {
+  for (;;) {
     std::string text;
-    for (const events::Event& event : batch) {
+    bool ended = over && page.at_end;
+    for (const events::Event& event : page.events) {
       text += ToSse(event);
-      query.after = event.seq;
       ended = ended || EndsRun(event, stream.until_end_of);
     }
     // Events that this reader does not see are silence, too.
@@ -62,15 +60,12 @@ Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
       CAISSON_CO_TRY(co_await context.response.Write(text));
       quiet = Deadline::After(clock, kKeepAlive);
     }
-    if (ended || (over && batch.empty())) break;
-    if (!over && batch.size() < kBatch) {
-      seen = std::max(seen, query.after);
-      auto last = co_await store.WaitForEvents(context.scope, stream.session, seen,
-                                               Until(quiet, context.request.stop()));
-      if (!last) break;  // the server drains, or the session is gone
-      seen = *last;
-    }
-    CAISSON_CO_ASSIGN(batch, co_await store.ReadEvents(context.scope, query));
+    if (ended) break;
+    query.after = page.through;
+    auto next =
+        co_await store.FollowEvents(context.scope, query, Until(quiet, context.request.stop()));
+    if (!next) break;  // the server drains, or the session is gone
+    page = std::move(*next);
   }
   CAISSON_CO_TRY(co_await context.response.Finish());
   co_return Reply::Answered();

@@ -175,9 +175,9 @@ Task<Result<agent::Conversation>> Worker::ReadConversation(const Job& job) {
   store::EventQuery query{job.claim.run.session, 0, 1000, events::Visibility::kInternal, {}};
   for (;;) {
     CAISSON_CO_ASSIGN(auto page, co_await store_.ReadEvents(job.claim.fence.scope(), query));
-    if (page.empty()) co_return conversation;
-    for (const events::Event& event : page) CAISSON_CO_TRY(conversation.Apply(event));
-    query.after = page.back().seq;
+    for (const events::Event& event : page.events) CAISSON_CO_TRY(conversation.Apply(event));
+    if (page.at_end) co_return conversation;
+    query.after = page.through;
   }
 }
 

@@ -100,6 +100,15 @@ struct EventQuery {
   events::Visibility visibility = events::Visibility::kEndUser;
   RunId run;  // empty: all
 };
+// Of what a query asks for, the next in order.
+struct EventPage {
+  std::vector<events::Event> events;
+  // Everything up to this number has been looked at, also what the query does not ask for: the
+  // `after` of the next page.
+  uint64_t through = 0;
+  // Nothing more is asked for, as the log was when it was read. False: the next page has some.
+  bool at_end = false;
+};
 
 // A change of a sandbox's row, compare-and-set on its generation (kPreconditionFailed).
 struct SandboxChange {
@@ -169,12 +178,10 @@ class Store {
 
   // --- The log
   // ------------------------------------------------------------------------------------
-  virtual StoreTask<std::vector<events::Event>> ReadEvents(Scope scope, EventQuery query) = 0;
-  // Yields the session's last number as soon as it is over `after`, or what it is at the deadline.
-  // kCancelled when stopped.
-  // A reader loops over this and ReadEvents and holds a cursor, never a queue.
-  virtual StoreTask<uint64_t> WaitForEvents(Scope scope, SessionId session, uint64_t after,
-                                            Until until) = 0;
+  virtual StoreTask<EventPage> ReadEvents(Scope scope, EventQuery query) = 0;
+  // The same, as soon as there is an event to give; at the deadline an empty page. kCancelled when
+  // stopped. A reader loops over this and holds a cursor, never a queue.
+  virtual StoreTask<EventPage> FollowEvents(Scope scope, EventQuery query, Until until) = 0;
 
   // --- The sandbox ledger
   // ------------------------------------------------------------------------- kAlreadyExists

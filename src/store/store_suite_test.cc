@@ -49,7 +49,7 @@ class StoreSuite : public ::testing::Test {
   }
   std::vector<events::Event> Log(const SessionId& session, uint64_t after = 0) {
     EventQuery query{session, after, 1000, events::Visibility::kInternal, {}};
-    return Do(store_->ReadEvents(Scope::Root(), query)).value();
+    return Do(store_->ReadEvents(Scope::Root(), query)).value().events;
   }
   static events::NewEvent Token(const std::string& text) {
     return {events::EventType::kToken,
@@ -282,31 +282,57 @@ TEST_F(StoreSuite, ReadersSeeTheirVisibilityAndRange) {
   Send(session.id).value();
   Claim claim = MustClaim();
   ASSERT_TRUE(Do(store_->PinManifest(claim.fence, "{}", "d")).has_value());
-  auto read = [&](EventQuery query) {
-    return Do(store_->ReadEvents(Scope::Root(), std::move(query)));
+  auto read = [&](uint64_t after, uint32_t limit, events::Visibility visibility) {
+    return Do(store_->ReadEvents(Scope::Root(), {session.id, after, limit, visibility, {}}));
   };
-  size_t all = read({session.id, 0, 100, events::Visibility::kBuilder, {}}).value().size();
-  EXPECT_EQ(read({session.id, 0, 100, events::Visibility::kEndUser, {}}).value().size(), all - 1);
-  EXPECT_EQ(read({session.id, all, 100, events::Visibility::kBuilder, {}}).value().size(), 0u);
-  EXPECT_EQ(read({session.id, 1, 1, events::Visibility::kBuilder, {}}).value().at(0).seq, 2u);
-  EXPECT_EQ(read({session.id, all + 1, 100, events::Visibility::kBuilder, {}}).error().code,
-            ErrorCode::kInvalidArgument);
+  auto end_user = events::Visibility::kEndUser;
+  auto builder = events::Visibility::kBuilder;
+  size_t all = read(0, 100, builder).value().events.size();
+  EXPECT_EQ(read(0, 100, end_user).value().events.size(), all - 1);
+  EXPECT_EQ(read(all, 100, builder).value().events.size(), 0u);
+  EXPECT_EQ(read(1, 1, builder).value().events.at(0).seq, 2u);
+  EXPECT_EQ(read(all + 1, 100, builder).error().code, ErrorCode::kInvalidArgument);
+
+  // The last event is the manifest's, which end users do not see: pages go past it all the same.
+  auto limit = static_cast<uint32_t>(all);
+  EventPage page = read(0, limit - 1, builder).value();
+  EXPECT_FALSE(page.at_end);
+  EXPECT_EQ(page.through, all - 1);
+  page = read(0, limit - 1, end_user).value();
+  EXPECT_TRUE(page.at_end);
+  EXPECT_EQ(page.events.size(), all - 1);
+  EXPECT_EQ(page.through, all);
+  page = read(page.through, 1, end_user).value();
+  EXPECT_TRUE(page.at_end && page.events.empty());
+  EXPECT_EQ(page.through, all);
+  page = read(0, limit, builder).value();
+  EXPECT_TRUE(page.at_end);
+  // A follower is told how far it has come, too.
+  EventQuery query{session.id, all - 1, 100, end_user, {}};
+  Until now(Deadline::After(real_clock_, Millis(0)));
+  page = Do(store_->FollowEvents(Scope::Root(), query, now)).value();
+  EXPECT_TRUE(page.at_end && page.events.empty());
+  EXPECT_EQ(page.through, all);
 }
 
 TEST_F(StoreSuite, WaitingWakesWithTheCommit) {
   SessionRow session = NewOne();
-  auto work = [&]() -> Task<Result<uint64_t>> {
+  auto work = [&]() -> Task<Result<EventPage>> {
     net::TaskGroup group;
-    Result<uint64_t> seen = 0;
-    group.Start([](Store& store, SessionId id, Result<uint64_t>& into, Until until) -> Task<void> {
-      into = co_await store.WaitForEvents(Scope::Root(), std::move(id), 0, until);
-    }(*store_, session.id, seen, Until(Deadline::After(real_clock_, Millis(30'000)))));
+    Result<EventPage> seen;
+    group.Start([](Store& store, EventQuery query, Result<EventPage>& into,
+                   Until until) -> Task<void> {
+      into = co_await store.FollowEvents(Scope::Root(), std::move(query), until);
+    }(*store_, {session.id, 0, 10, events::Visibility::kEndUser, {}}, seen,
+                                Until(Deadline::After(real_clock_, Millis(30'000)))));
     SubmitRequest request{session.id, "[]", Multitask::kReject, {}};
     CAISSON_CO_TRY(co_await store_->Submit(Scope::Root(), std::move(request)));
     co_await group.Join();
     co_return seen;
   };
-  EXPECT_EQ(net::RunUntilDone(loop_, work()).value(), 1u);
+  EventPage page = net::RunUntilDone(loop_, work()).value();
+  ASSERT_FALSE(page.events.empty());
+  EXPECT_EQ(page.events[0].seq, 1u);
 }
 
 TEST_F(StoreSuite, EverythingSurvivesAReopen) {

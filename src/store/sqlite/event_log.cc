@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "store/sqlite/transactions.h"
 
 namespace caisson::store::sqlite {
@@ -49,8 +51,7 @@ Result<uint64_t> AppendToLog(WriteContext& context, const SessionId& session, co
   return first;
 }
 
-Result<std::vector<events::Event>> ReadEvents(Database& db, const Scope& scope,
-                                              const EventQuery& query) {
+Result<EventPage> ReadEvents(Database& db, const Scope& scope, const EventQuery& query) {
   CAISSON_ASSIGN(SessionRow session, GetSession(db, scope, query.session));
   if (query.limit < 1 || query.limit > 10'000) {
     return Fail(ErrorCode::kInvalidArgument, "\"limit\" is not between 1 and 10000");
@@ -63,17 +64,21 @@ Result<std::vector<events::Event>> ReadEvents(Database& db, const Scope& scope,
       "SELECT seq, run, task, type, version, at, payload FROM events WHERE session = ? "
       "AND seq > ? AND visibility <= ? AND (? = '' OR run = ?) ORDER BY seq LIMIT ?");
   row.Bind(query.session.text(), query.after, static_cast<int>(query.visibility), query.run.text(),
-           query.run.text(), query.limit);
-  std::vector<events::Event> result;
+           query.run.text(), query.limit + 1);  // one more, to know whether the page is the last
+  EventPage page;
   size_t bytes = 0;
-  while (bytes < kMaxPageBytes) {
+  for (;;) {
     CAISSON_ASSIGN(bool found, row.Step());
-    if (!found) break;
+    page.at_end = !found;
+    if (!found || bytes >= kMaxPageBytes || page.events.size() == query.limit) break;
     CAISSON_ASSIGN(events::Event event, Read(row, query.session));
     bytes += event.payload.size();
-    result.push_back(std::move(event));
+    page.events.push_back(std::move(event));
   }
-  return result;
+  page.through = page.events.empty() ? query.after : page.events.back().seq;
+  // The session's row was read before; events that came in between may be among the above.
+  if (page.at_end) page.through = std::max(page.through, session.last_seq);
+  return page;
 }
 
 }  // namespace caisson::store::sqlite

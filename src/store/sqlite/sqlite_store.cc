@@ -124,20 +124,19 @@ class SqliteStore final : public Store {
     });
   }
 
-  StoreTask<std::vector<events::Event>> ReadEvents(Scope scope, EventQuery query) override {
-    return Read<std::vector<events::Event>>(
-        [s = std::move(scope), q = std::move(query)](Database& db) {
-          return sqlite::ReadEvents(db, s, q);
-        });
+  StoreTask<EventPage> ReadEvents(Scope scope, EventQuery query) override {
+    return Read<EventPage>([s = std::move(scope), q = std::move(query)](Database& db) {
+      return sqlite::ReadEvents(db, s, q);
+    });
   }
-  StoreTask<uint64_t> WaitForEvents(Scope scope, SessionId session, uint64_t after,
-                                    Until until) override {
+  StoreTask<EventPage> FollowEvents(Scope scope, EventQuery query, Until until) override {
     // A deadline is a time of the loop's clock, which need not be the store's.
     const Clock* clock = &net::Loop::Current()->clock();
     for (;;) {
-      auto waiter = tails_.Register(session.text(), *net::Loop::Current());
-      CAISSON_CO_ASSIGN(SessionRow row, co_await GetSession(scope, session));
-      if (row.last_seq > after || until.deadline.Passed(*clock)) co_return row.last_seq;
+      auto waiter = tails_.Register(query.session.text(), *net::Loop::Current());
+      CAISSON_CO_ASSIGN(EventPage page, co_await ReadEvents(scope, query));
+      if (!page.events.empty() || until.deadline.Passed(*clock)) co_return page;
+      query.after = page.through;
       auto waited = co_await waiter->Wait(until);
       if (!waited && waited.error().code != ErrorCode::kDeadlineExceeded) {
         co_return Fail(waited.error());

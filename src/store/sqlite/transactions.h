@@ -102,8 +102,7 @@ Result<uint64_t> AppendToLog(WriteContext& context, const SessionId& session, co
                              const TaskId& task, const std::vector<events::NewEvent>& events);
 Result<uint64_t> AppendEvents(WriteContext& context, const Fence& fence,
                               const std::vector<events::NewEvent>& events);
-Result<std::vector<events::Event>> ReadEvents(Database& db, const Scope& scope,
-                                              const EventQuery& query);
+Result<EventPage> ReadEvents(Database& db, const Scope& scope, const EventQuery& query);
 
 // --- sandboxes
 // --------------------------------------------------------------------------------------
