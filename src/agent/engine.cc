@@ -191,7 +191,11 @@ Task<Result<model::ModelReply>> Engine::AskModel(Until until) {
       for (const model::ToolCall& call : reply->tool_calls) {
         told.push_back(ToolCallEvent(call, outcome_.message_id));
       }
-      CAISSON_CO_TRY(co_await Tell(std::move(told)));
+      if (reply->tool_calls.empty()) {
+        outcome_.last_word = std::move(told);
+      } else {
+        CAISSON_CO_TRY(co_await Tell(std::move(told)));
+      }
       co_return std::move(*reply);
     }
     model::AttemptError failed = std::move(reply.error());

@@ -54,6 +54,8 @@ struct EngineOutcome {
   std::string message_id;      // of the last answer
   std::string text;
   UsageTotals usage;
+  // Its last word, not in the log yet: to be written with the run's end, as one step.
+  std::vector<events::NewEvent> last_word;
 };
 
 // The loop of one run. All references outlive the task; everything happens on the calling loop.
@@ -64,7 +66,7 @@ class Engine {
   Task<EngineOutcome> Run(Until until);
 
  private:
-  // One model call with its retries: a whole answer, already in the log.
+  // One model call with its retries: a whole answer, already in the log unless it is the last.
   Task<Result<model::ModelReply>> AskModel(Until until);
   Task<Result<void>> RunTools(const model::ModelReply& reply, Until until);
   Task<Result<void>> RunTool(model::ToolCall call, bool cut, Until until);

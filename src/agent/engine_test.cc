@@ -94,7 +94,11 @@ class EngineTest : public ::testing::Test, public EventSink {
     hello.payload = R"({"message_id":"m","content":[{"type":"text","text":"hello"}]})";
     EXPECT_TRUE(conversation.Apply(hello).has_value());
     Engine engine(config, std::move(conversation), model, tools, *this, clock, random);
-    return net::RunUntilDone(loop, engine.Run(Until(Deadline::After(clock, Millis(30'000)), stop)));
+    EngineOutcome outcome =
+        net::RunUntilDone(loop, engine.Run(Until(Deadline::After(clock, Millis(30'000)), stop)));
+    // As the worker does, with the run's end.
+    (void)net::RunUntilDone(loop, Emit(outcome.last_word));
+    return outcome;
   }
   size_t Count(EventType type) const {
     return static_cast<size_t>(
@@ -261,7 +265,7 @@ TEST_F(EngineTest, AFatalErrorOfAToolEndsTheRun) {
 
 TEST_F(EngineTest, AnEventThatCannotBeWrittenEndsTheRun) {
   emit_error = Error{ErrorCode::kFenced, "fenced", {}, {}};
-  model.Say("hi");
+  model.Call({{"a", "echo", "{}"}});
   EXPECT_EQ(Run().error->code, ErrorCode::kFenced);
 }
 

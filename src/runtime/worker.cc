@@ -239,6 +239,7 @@ Task<Result<store::RunChange>> Worker::Work(Job& job) {
   agent::EngineOutcome outcome = co_await engine.Run(until);
 
   store::RunChange change;
+  change.events = std::move(outcome.last_word);
   if (outcome.usage.model_calls > 0) {
     change.events.push_back(
         agent::UsageEvent(outcome.usage, plan.engine.provider_name, plan.engine.model));
