@@ -316,6 +316,7 @@ Task<Result<Reply>> Exec(Context& context) {
   bool streamed = accept.has_value() && accept->find("text/event-stream") != std::string_view::npos;
   if (!streamed && !exec.request.head_bytes.has_value()) exec.request.head_bytes = kInlineBytes;
   // The command is the request's: a client that leaves, or a server that stops, ends it.
+  context.request.StopWhenClientLeaves();
   exec.request.on_disconnect = sandbox::DisconnectAction::kKill;
   bool has_stdin = exec.request.stdin_pipe;
   CAISSON_CO_ASSIGN(auto guest, co_await sandboxes->Open(context.scope, std::move(id),
