@@ -310,8 +310,10 @@ class Sandbox:
         server's time to live then ends it). A handle that is attached, or that a parent process
         acquired, owns nothing and ends nothing.
         """
+        if self._attached is not None:
+            return True
         self._closed = True
-        if self._attached is not None or self._owner != os.getpid():
+        if self._owner != os.getpid():
             return True
         try:
             if self._unsettled:
