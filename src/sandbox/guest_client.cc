@@ -224,6 +224,9 @@ Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
       if (buffer_.size() >= bytes.size() + header->length) {
         Record record{header->type, header->offset, buffer_.substr(bytes.size(), header->length)};
         buffer_.erase(0, bytes.size() + header->length);
+        if (!guest::IsExecRecord(static_cast<uint8_t>(record.type))) {
+          co_return Fail(BadAnswer("a record is no exec's"));
+        }
         if (record.type == guest::RecordType::kKeepAlive) continue;
         if (record.type == guest::RecordType::kStarted) {
           CAISSON_CO_ASSIGN(json::object started, ParseObject(record.payload));
