@@ -2,12 +2,24 @@
 
 #include <utility>
 
+#include "guest/file_batch.h"
 #include "guest/file_content.h"
+#include "guest/file_copy.h"
 #include "guest/protocol.h"
 #include "guest/text.h"
 
 namespace caisson::guest {
 namespace {
+
+Result<std::optional<uint32_t>> FieldMode(Fields& fields) {
+  auto text = fields.Bytes("mode");
+  if (!text) return std::optional<uint32_t>();
+  auto mode = ParseOctalMode(*text);
+  if (!mode) return Fail(ErrorCode::kInvalidArgument, "`mode` must be octal digits");
+  return mode;
+}
+
+}  // namespace
 
 Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int64_t fallback,
                          int64_t low, int64_t high) {
@@ -23,16 +35,6 @@ Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int6
   return Fail(ErrorCode::kInvalidArgument, "`" + std::string(name) + "` must be between " +
                                                Decimal(low) + " and " + Decimal(high));
 }
-
-Result<std::optional<uint32_t>> FieldMode(Fields& fields) {
-  auto text = fields.Bytes("mode");
-  if (!text) return std::optional<uint32_t>();
-  auto mode = ParseOctalMode(*text);
-  if (!mode) return Fail(ErrorCode::kInvalidArgument, "`mode` must be octal digits");
-  return mode;
-}
-
-}  // namespace
 
 bool QueryFlag(const HttpRequest& request, std::string_view name) {
   const std::string* text = request.Query(name);
@@ -99,13 +101,26 @@ void FileCalls::Install() {
   get(kPathFileStat, &FileCalls::Stat);
   get(kPathFileList, &FileCalls::List);
   get(kPathFileLines, &FileCalls::Lines);
-  get(kPathFileContent, &FileCalls::Get);
-  server_.Route("PUT", kPathFileContent,
-                [this](Connection& connection, std::string_view) { Put(connection); });
+  server_.Route("GET", kPathFileContent, [this](Connection& connection, std::string_view) {
+    GetFileContent(Context(), connection);
+  });
+  server_.Route("PUT", kPathFileContent, [this](Connection& connection, std::string_view) {
+    PutFileContent(Context(), connection);
+  });
   PostRoute(kPathFileEdit, [this](Connection& c, Fields& fields) { Edit(c, fields); });
   PostRoute(kPathFileMkdir, [this](Connection& c, Fields& fields) { MakeDir(c, fields); });
   PostRoute(kPathFileMove, [this](Connection& c, Fields& fields) { Move(c, fields); });
+  PostRoute(kPathFileCopy, [this](Connection& c, Fields& fields) { Copy(c, fields); });
   PostRoute(kPathFileRemove, [this](Connection& c, Fields& fields) { Remove(c, fields); });
+  server_.Route("POST", kPathFileUpload, [this](Connection& connection, std::string_view) {
+    UploadFiles(Context(), connection);
+  });
+  PostRoute(kPathFileDownload,
+            [this](Connection& c, Fields& fields) { DownloadFiles(Context(), c, fields); });
+}
+
+FileContentContext FileCalls::Context() const {
+  return FileContentContext{loop_, server_, identity_, paths_};
 }
 
 void FileCalls::Answer(Connection& connection, const std::string& path, const FileResult& result) {
@@ -280,12 +295,19 @@ void FileCalls::Remove(Connection& connection, Fields& fields) {
   RunInWorker(connection, Effect::kChanges, path->text, job);
 }
 
-void FileCalls::Get(Connection& connection) {
-  GetFileContent(FileContentContext{loop_, server_, identity_, paths_}, connection);
-}
-
-void FileCalls::Put(Connection& connection) {
-  PutFileContent(FileContentContext{loop_, server_, identity_, paths_}, connection);
+void FileCalls::Copy(Connection& connection, Fields& fields) {
+  CopyCall call;
+  auto from = PathFromFields(fields, "from");
+  if (!from) return connection.ReplyError(from.error());
+  auto to = PathFromFields(fields, "to");
+  if (!to) return connection.ReplyError(to.error());
+  call.from = *from;
+  call.to = *to;
+  call.overwrite = fields.Bool("overwrite", false);
+  call.recursive = fields.Bool("recursive", false);
+  if (fields.error()) return connection.ReplyError(*fields.error());
+  RunInWorker(connection, Effect::kChanges, from->text,
+              [this, call] { return CopyFiles(paths_, call); });
 }
 
 }  // namespace caisson::guest

@@ -7,6 +7,7 @@
 
 #include "guest/children.h"
 #include "guest/connection.h"
+#include "guest/file_content.h"
 #include "guest/file_ops.h"
 #include "guest/identity.h"
 #include "guest/json.h"
@@ -48,12 +49,12 @@ class FileCalls {
   void Stat(Connection& connection);
   void List(Connection& connection);
   void Lines(Connection& connection);
-  void Get(Connection& connection);
-  void Put(Connection& connection);
   void Edit(Connection& connection, Fields& fields);
   void MakeDir(Connection& connection, Fields& fields);
   void Move(Connection& connection, Fields& fields);
+  void Copy(Connection& connection, Fields& fields);
   void Remove(Connection& connection, Fields& fields);
+  FileContentContext Context() const;
 
   Loop& loop_;
   Server& server_;
@@ -62,6 +63,9 @@ class FileCalls {
   Workers workers_;
 };
 
+// A number of the query between `low` and `high`; kInvalidArgument.
+Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int64_t fallback,
+                         int64_t low, int64_t high);
 // `path` and `root` of a request's query or body; kInvalidArgument or kInvalidPath.
 Result<FilePath> PathFromQuery(const HttpRequest& request);
 Result<FilePath> PathFromFields(Fields& fields, std::string_view name);
