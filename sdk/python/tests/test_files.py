@@ -135,7 +135,8 @@ def test_trees_are_copied(box: Sandbox) -> None:
     box.files.write("tree/a/b", "x", parents=True)
     box.files.copy("tree/a/b", "tree/c")
     assert box.files.read("tree/c") == b"x"
-    box.files.copy("tree", "forest", recursive=True)
+    copied = box.files.copy("tree", "forest", recursive=True)
+    assert (copied.files, copied.size_bytes) == (2, 2)
     assert box.files.read("forest/a/b") == b"x"
     with pytest.raises(FileError):
         box.files.copy("tree/a/b", "tree/c")

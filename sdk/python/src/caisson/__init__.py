@@ -29,6 +29,7 @@ from .errors import (
     TryLaterError,
 )
 from .types import (
+    CopiedFiles,
     Definition,
     DownloadedFile,
     EditedFile,
@@ -67,6 +68,7 @@ __all__ = [
     "CommandError",
     "ConflictError",
     "ConnectionFailedError",
+    "CopiedFiles",
     "Definition",
     "DownloadedFile",
     "EditError",

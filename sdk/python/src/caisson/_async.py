@@ -21,6 +21,7 @@ from ._transport import AsyncLock, AsyncTransport
 from .errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from .types import (
     RUN_OVER,
+    CopiedFiles,
     Definition,
     DownloadedFile,
     EditedFile,
@@ -540,7 +541,8 @@ class AsyncFiles:
         overwrite: bool = False,
         recursive: bool = False,
         root: Root | None = None,
-    ) -> FileEntry:
+    ) -> CopiedFiles:
+        """Copies a file, or with `recursive` a directory to where nothing is."""
         return await self._box.run(
             lambda box: _calls.copy_file(box, source, target, overwrite, recursive, root)
         )

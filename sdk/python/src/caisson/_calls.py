@@ -16,6 +16,7 @@ from . import _http
 from ._http import Call, encode_json, part
 from .errors import CaissonError, error_for
 from .types import (
+    CopiedFiles,
     Definition,
     DownloadedFile,
     EditedFile,
@@ -348,7 +349,7 @@ def move_file(
 
 def copy_file(
     sandbox: str, source: str, target: str, overwrite: bool, recursive: bool, root: str | None
-) -> Call[FileEntry]:
+) -> Call[CopiedFiles]:
     body = {
         "from": source,
         "to": target,
@@ -356,7 +357,7 @@ def copy_file(
         "recursive": recursive,
         "root": root,
     }
-    return _json("POST", _files(sandbox, "copy"), body, _one(FileEntry))
+    return _json("POST", _files(sandbox, "copy"), body, _one(CopiedFiles))
 
 
 def remove_file(
@@ -433,32 +434,18 @@ def _downloaded(content: bytes) -> list[DownloadedFile]:
     files: list[DownloadedFile] = []
     head: Mapping[str, Any] | None = None
     data = bytearray()
-
-    def finish() -> None:
-        nonlocal head
-        if head is not None:
-            # The size is as of opening: a file that shrank meanwhile is not whole.
-            if len(data) == head.get("size_bytes", len(data)):
-                files.append(DownloadedFile(head["path"], bytes(data), head.get("mode")))
-            else:
-                files.append(
-                    DownloadedFile(
-                        head["path"], code="conflict", message="the file changed while it was read"
-                    )
-                )
-        head = None
-        data.clear()
-
     for kind, payload in _http.RecordParser().feed(content):
         if kind == _http.RECORD_BYTES:
             data += payload
             continue
-        finish()
-        if kind == _http.RECORD_FILE:
-            head = json.loads(payload)
-        elif kind == _http.RECORD_FAILED:
+        # A failure after all bytes of a file is the next one's; before, it is that file's end.
+        if head is not None and len(data) == head["size_bytes"]:
+            files.append(DownloadedFile(head["path"], bytes(data), head.get("mode")))
+        if kind == _http.RECORD_FAILED:
             files.append(make(DownloadedFile, json.loads(payload)))
-        elif kind == _http.RECORD_END:
+        head = json.loads(payload) if kind == _http.RECORD_FILE else None
+        data.clear()
+        if kind == _http.RECORD_END:
             return files
     raise error_for("connection_lost", "the server ended its answer before the last file")
 

@@ -21,6 +21,7 @@ from ._transport import SyncLock, SyncTransport
 from .errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from .types import (
     RUN_OVER,
+    CopiedFiles,
     Definition,
     DownloadedFile,
     EditedFile,
@@ -541,7 +542,8 @@ class Files:
         overwrite: bool = False,
         recursive: bool = False,
         root: Root | None = None,
-    ) -> FileEntry:
+    ) -> CopiedFiles:
+        """Copies a file, or with `recursive` a directory to where nothing is."""
         return self._box.run(
             lambda box: _calls.copy_file(box, source, target, overwrite, recursive, root)
         )

@@ -806,18 +806,40 @@ class CaissonSandbox(BaseSandbox):
     def _glob(self, pattern: str, path: str | None) -> _Operation[GlobResult]:
         full = self._absolute(path or "/")
 
-        def steps() -> Steps[GlobResult]:
-            try:
-                found = yield lambda box: box.search.glob(
+        # A bare pattern looks into dot directories, too, which `**` does not enter; but a leading
+        # dot of a name itself is matched by a dot only.
+        bare = not self._legacy and "/" not in pattern
+        dots = pattern.startswith(".")
+        mixed = "{." in pattern or ",." in pattern
+
+        def search(hidden: bool) -> Steps[Any]:
+            return (
+                yield lambda box: box.search.glob(
                     pattern,
                     full,
                     bare_any_depth=not self._legacy,
                     directories=self._legacy,
+                    hidden=hidden,
                 )
+            )
+
+        def steps() -> Steps[GlobResult]:
+            try:
+                found = yield from search(hidden=bare)
+                entries = found.matches
+                if bare and not dots:
+                    entries = [entry for entry in entries if not entry.name.startswith(".")]
+                    if mixed:
+                        entries += [
+                            entry
+                            for entry in (yield from search(hidden=False)).matches
+                            if entry.name.startswith(".")
+                        ]
+                        entries.sort(key=lambda entry: entry.path.encode())
             except (FileError, SearchError, InvalidRequestError) as error:
                 return GlobResult(error=f"Path '{full}': {_search_error(error)}")
             matches = []
-            for entry in found.matches:
+            for entry in entries:
                 if self._legacy:
                     matches.append(_file_info(posixpath.relpath(entry.path, full), entry))
                 elif entry.type == "file":

@@ -206,6 +206,16 @@ class EditedFile:
 
 
 @dataclass(frozen=True)
+class CopiedFiles:
+    files: int
+    directories: int
+    links: int
+    size_bytes: int
+    skipped: int
+    """FIFOs, sockets and devices."""
+
+
+@dataclass(frozen=True)
 class UploadedFile:
     """What became of one file of an upload: `size_bytes`, or `code` and `message`."""
 
