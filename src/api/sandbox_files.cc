@@ -60,7 +60,9 @@ constexpr std::array kSchemas{
            "gid?:int modified_at_ms?:int target?:string target_base64?:string error?:string"},
     Schema{"FileList", "entries:[FileEntry] truncated:bool"},
     Schema{"WrittenFile", "size_bytes:int sha256:string created:bool"},
-    Schema{"EditedFile", "count:int sha256:string size_bytes:int"},
+    Schema{
+        "EditedFile",
+        "count:int sha256:string size_bytes:int diff?:string diff_base64?:string diff_cut?:bool"},
     Schema{"RemovedFile", "removed:bool"},
     Schema{"CopiedFiles", "files:int directories:int links:int size_bytes:int skipped:int"},
     Schema{"UploadedFiles", "results:[UploadedFile]"},

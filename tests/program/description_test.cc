@@ -196,6 +196,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
   in_box("GET", "/files/stat", "?path=link");
   in_box("GET", "/files/list", "?path=.");
   in_box("POST", "/files/edit", "", R"({"path":"a.txt","old":"two","new":"2"})");
+  in_box("POST", "/files/edit", "", R"({"path":"a.txt","old":"one","new":"1","dry_run":true})");
   in_box("POST", "/files/mkdir", "", R"({"path":"dir"})");
   in_box("POST", "/files/move", "", R"({"from":"a.txt","to":"dir/b.txt"})");
   in_box("POST", "/files/copy", "", R"({"from":"dir","to":"copy","recursive":true})");
