@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from caisson import Client
 from real_server import LEFT_SECONDS, Server, eventually, of_sandboxes, start_server
 

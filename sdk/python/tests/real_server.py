@@ -49,8 +49,15 @@ class Server:
 def start_server(data: Path, log: Path, port: int = 0) -> Server:
     with log.open("a") as errors:
         process = subprocess.Popen(
-            [caisson(), "serve", "--data-dir", data, "--listen", f"127.0.0.1:{port}"]
-            + ["--ephemeral"],
+            [
+                caisson(),
+                "serve",
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--data-dir",
+                data,
+                "--ephemeral",
+            ],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

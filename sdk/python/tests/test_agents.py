@@ -1,4 +1,4 @@
-"""Agents, sessions, runs and their events, with the server's own demo model in the model's place."""
+"""Agents, sessions, runs and their events; the server's own demo model takes the model's place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
 from caisson import (
     AsyncClient,
     Client,

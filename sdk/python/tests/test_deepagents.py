@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from caisson import Client, SandboxRefusedError
-from caisson import deepagents as adapter
-from caisson.deepagents import CaissonSandbox, SandboxSpec, TransferLimits, sandbox_spec
 from deepagents.backends.protocol import (
     BackendProtocol,
     ExecuteResponse,
@@ -25,6 +22,10 @@ from deepagents.backends.protocol import (
     SandboxBackendProtocol,
 )
 from deepagents.backends.sandbox import BaseSandbox
+
+from caisson import Client, SandboxRefusedError
+from caisson import deepagents as adapter
+from caisson.deepagents import CaissonSandbox, SandboxSpec, TransferLimits, sandbox_spec
 from real_server import Server, eventually
 
 
@@ -166,7 +167,16 @@ def test_output_is_joined(backend: CaissonSandbox) -> None:
     assert run("cat") == ("<no output>", 0)
 
 
-def test_the_working_directory_may_be_another_one(client: Client) -> None:
+def test_the_working_directory_may_be_anywhere(client: Client) -> None:
+    spec = sandbox_spec(work_dir="/project", writable_paths=["/data"])
+    with CaissonSandbox(spec, client=client) as backend:
+        assert backend.execute("pwd; echo x > f; echo y > /data/g; cat f /data/g").output == (
+            "/project\nx\ny\n"
+        )
+        assert backend.write("/large_tool_results/x", "x").error is None
+
+
+def test_the_working_directory_may_be_below_another_one(client: Client) -> None:
     spec = sandbox_spec(work_dir="/tmp/mine/deep")
     with CaissonSandbox(spec, client=client) as backend:
         assert backend.execute("pwd; echo x > f").output == "/tmp/mine/deep\n"

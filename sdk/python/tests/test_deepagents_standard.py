@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from langchain_tests.integration_tests import SandboxIntegrationTests
+
 from caisson import Client
 from caisson.deepagents import CaissonSandbox, TransferLimits, sandbox_spec
-from langchain_tests.integration_tests import SandboxIntegrationTests
 from real_server import Server
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
 from caisson import (
     AsyncClient,
     Client,
@@ -108,7 +109,8 @@ def test_edits_are_literal_and_counted(box: Sandbox) -> None:
         box.files.edit("edit", "P", new)
     with pytest.raises(EditError, match="string_not_found"):
         box.files.edit("edit", "Q", new)
-    assert box.files.edit("edit", "P", "-", replace_all=True, dry_run=True).count == 2
+    dry = box.files.edit("edit", "P", "-", replace_all=True, dry_run=True)
+    assert dry.count == 2 and dry.diff is not None and "+price: -" in dry.diff
     assert box.files.edit("edit", "P\nP", new).count == 1
     assert box.files.read("edit") == f"price: {new}".encode()
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from caisson import (
     AsyncClient,
     CaissonError,
@@ -129,6 +130,15 @@ def test_lists_have_pages(server: Server) -> None:
         second = client.sandboxes.list(limit=2, cursor=first.next_cursor)
         assert second.next_cursor is None
         assert {box.id for box in first.items + second.items} == set(ids)
+
+
+def test_more_paths_may_be_writable(client: Client) -> None:
+    with client.sandbox(writable_paths=["/data", "/large/results"]) as box:
+        box.files.write("/large/results/f", "x")
+        assert box.exec("echo y > /data/g; cat /data/g /large/results/f").stdout == "y\nx"
+        assert box.exec("touch /large/f").code != 0
+    with pytest.raises(InvalidRequestError, match="overlaps"):
+        client.sandboxes.create(writable_paths=["/tmp/x"])
 
 
 # Commands.

@@ -94,9 +94,12 @@ class AsyncClient:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> AsyncSandbox:
         """A sandbox that is made when it is entered or first used, and ended at the exit."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         return AsyncSandbox(self._transport, spec=spec)
 
     async def aclose(self) -> None:
@@ -125,9 +128,12 @@ class AsyncSandboxes:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> AsyncSandbox:
         """Makes a sandbox. It lives until `aclose()`, `delete()` or its time to live."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         box = AsyncSandbox(self._transport, spec=spec)
         await box.acquire()
         return box
@@ -141,9 +147,12 @@ class AsyncSandboxes:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> Explanation:
         """Whether `create` would make this sandbox; makes nothing."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         return await self._transport.run(_calls.explain_sandbox(spec))
 
     async def get(self, sandbox_id: str) -> SandboxInfo:

@@ -89,6 +89,7 @@ def spec_body(
     ttl_ms: int | None,
     env: Mapping[str, str] | None,
     resources: Mapping[str, Any] | None,
+    writable_paths: Sequence[str] | None,
 ) -> dict[str, Any]:
     """The body of `POST /v1/sandboxes` and of its `explain`."""
     body: dict[str, Any] = {
@@ -98,6 +99,7 @@ def spec_body(
         "ttl_ms": ttl_ms,
         "env": dict(env) if env is not None else None,
         "resources": dict(resources) if resources is not None else None,
+        "writable_paths": list(writable_paths) if writable_paths is not None else None,
     }
     return {name: value for name, value in body.items() if value is not None}
 

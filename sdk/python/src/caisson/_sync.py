@@ -95,9 +95,12 @@ class Client:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> Sandbox:
         """A sandbox that is made when it is entered or first used, and ended at the exit."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         return Sandbox(self._transport, spec=spec)
 
     def close(self) -> None:
@@ -126,9 +129,12 @@ class Sandboxes:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> Sandbox:
         """Makes a sandbox. It lives until `close()`, `delete()` or its time to live."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         box = Sandbox(self._transport, spec=spec)
         box.acquire()
         return box
@@ -142,9 +148,12 @@ class Sandboxes:
         ttl_ms: int | None = None,
         env: Mapping[str, str] | None = None,
         resources: Mapping[str, Any] | None = None,
+        writable_paths: Sequence[str] | None = None,
     ) -> Explanation:
         """Whether `create` would make this sandbox; makes nothing."""
-        spec = _calls.spec_body(profile, session_id, network, ttl_ms, env, resources)
+        spec = _calls.spec_body(
+            profile, session_id, network, ttl_ms, env, resources, writable_paths
+        )
         return self._transport.run(_calls.explain_sandbox(spec))
 
     def get(self, sandbox_id: str) -> SandboxInfo:

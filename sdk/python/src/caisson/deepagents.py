@@ -79,6 +79,10 @@ NO_OUTPUT = "<no output>"
 STDERR_PREFIX = "[stderr] "
 NOTE_PREFIX = "[note] "
 
+ARTIFACTS = ("/large_tool_results", "/conversation_history", "/blobs")
+"""Where Deep Agents puts what is too much for a model."""
+
+_WRITABLE = ("/workspace", "/home/user", "/tmp", "/var/tmp")  # in every sandbox
 _CAPABILITIES = frozenset(("exec", "files_in", "files_out"))
 _PREVIEW_BYTES = 512_000
 _GREP_MATCHES = 10_000  # what the server gives at most
@@ -137,6 +141,8 @@ class SandboxSpec:
     call_id: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, Any] = field(default_factory=dict)
+    writable_paths: tuple[str, ...] = ARTIFACTS
+    """Besides the working directory, the home directory and /tmp."""
     ttl_ms: int | None = None
     execute_timeout: float = 120
     """Seconds for a command, and for the sandbox before it, when the call names none."""
@@ -154,6 +160,7 @@ def sandbox_spec(
     work_dir: str = "/workspace",
     env: Mapping[str, str] | None = None,
     resources: Mapping[str, Any] | None = None,
+    writable_paths: Sequence[str] = (),
     ttl_ms: int | None = None,
     execute_timeout: float = 120,
     max_output_bytes: int = 1 << 20,
@@ -161,7 +168,8 @@ def sandbox_spec(
     after_unfinished: Literal["dispose", "keep"] = "dispose",
 ) -> SandboxSpec:
     """A specification. Without `egress_allow` the network is closed; with it, only these hosts
-    are reached, or the sandbox is refused where that cannot be enforced."""
+    are reached, or the sandbox is refused where that cannot be enforced. `writable_paths` are more
+    directories that can be written to, besides the working directory and Deep Agents' own."""
     if isinstance(egress_allow, str):
         raise ValueError("egress_allow is a list of hosts, not one text")
     hosts = tuple(sorted({host.lower() for host in egress_allow}))
@@ -175,6 +183,7 @@ def sandbox_spec(
         work_dir=work_dir,
         env=dict(env or {}),
         resources=dict(resources or {}),
+        writable_paths=(*ARTIFACTS, *writable_paths),
         ttl_ms=ttl_ms,
         execute_timeout=execute_timeout,
         max_output_bytes=max_output_bytes,
@@ -283,6 +292,7 @@ class CaissonSandbox(BaseSandbox):
             "ttl_ms": self._spec.ttl_ms,
             "env": self._spec.env or None,
             "resources": self._spec.resources or None,
+            "writable_paths": [*self._spec.writable_paths, *self._added_work_dir()],
         }
         explanation = self._client.sandboxes.explain(**self._body)
         if not explanation.allowed:
@@ -466,6 +476,12 @@ class CaissonSandbox(BaseSandbox):
     @property
     def _work_dir(self) -> str:
         return self._spec.work_dir or "/"
+
+    def _added_work_dir(self) -> list[str]:
+        """The working directory, where it is to be made writable."""
+        there = (*_WRITABLE, *self._spec.writable_paths)
+        below = any(f"{self._work_dir}/".startswith(f"{path}/") for path in there)
+        return [] if below else [self._work_dir]
 
     def _own_work_dir(self, info: SandboxInfo | None) -> bool:
         """Whether the working directory is another one than the profile's, which exists."""

@@ -203,6 +203,9 @@ class EditedFile:
     count: int
     sha256: str
     size_bytes: int
+    diff: str | None = None
+    """Of a dry run: what would change, unified."""
+    diff_cut: bool = False
 
 
 @dataclass(frozen=True)
