@@ -26,7 +26,7 @@ from deepagents.backends.sandbox import BaseSandbox
 from caisson import Client, SandboxRefusedError
 from caisson import deepagents as adapter
 from caisson.deepagents import CaissonSandbox, SandboxSpec, TransferLimits, sandbox_spec
-from real_server import Server, eventually
+from real_server import Server, eventually, start_server
 
 
 @pytest.fixture(scope="module")
@@ -342,6 +342,13 @@ def test_close_says_when_the_end_is_not_confirmed(own_server: Server) -> None:
     own_server.stop()
     assert blocking.close() is False
     assert asyncio.run(asynchronous.aclose()) is False
+    # The next server ends what it finds, and then that is confirmed.
+    port = int(own_server.url.rsplit(":", 1)[1])
+    again = start_server(own_server.data, own_server.data.parent / "log", port)
+    try:
+        assert blocking.close() is True
+    finally:
+        again.stop()
 
 
 # Where it is used.

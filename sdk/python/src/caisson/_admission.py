@@ -112,8 +112,10 @@ class Admission:
             self._info = None
             return due, not self._unconfirmed
 
-    def not_confirmed(self) -> None:
-        self._unconfirmed = True
+    def not_confirmed(self, info: SandboxInfo) -> None:
+        """What `finish_close` gave is not known to be gone; the next close tries again."""
+        with self._lock:
+            self._info = info
 
     def _waiter(self) -> Future[None]:
         # One for each: a task that is cancelled cancels what it waits for.

@@ -498,7 +498,8 @@ class CaissonSandbox(BaseSandbox):
     def close(self) -> bool:
         """Ends the sandbox, exactly the one that was made, when the calls in it are done (or
         after 10 seconds, which ends them). True when it is gone or was never made, False when
-        that cannot be confirmed. Nothing can be done with this object afterwards."""
+        that cannot be confirmed; closing again tries again. Nothing else can be done with this
+        object afterwards."""
         deadline = time.monotonic() + _CLOSE_SECONDS
         while (waiter := self._gate.start_close()) is not None:
             try:
@@ -507,8 +508,8 @@ class CaissonSandbox(BaseSandbox):
                 break
         info, confirmed = self._gate.finish_close()
         if info is not None and not self._client.sandboxes.dispose(info):
-            self._gate.not_confirmed()
-            confirmed = False
+            self._gate.not_confirmed(info)
+            return False
         if self._owns_client:
             self._client.close()
         return confirmed
@@ -525,8 +526,8 @@ class CaissonSandbox(BaseSandbox):
                 break
         info, confirmed = self._gate.finish_close()
         if info is not None and not await self._async_client.sandboxes.dispose(info):
-            self._gate.not_confirmed()
-            confirmed = False
+            self._gate.not_confirmed(info)
+            return False
         await self._async_client.aclose()
         if self._owns_client:
             self._client.close()
