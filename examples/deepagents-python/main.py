@@ -1,4 +1,4 @@
-"""A host of Deep Agents agents with a Caisson sandbox a conversation; README.md tells how to run."""
+"""A host of Deep Agents agents, each conversation with a Caisson sandbox; README.md tells how."""
 
 from __future__ import annotations
 

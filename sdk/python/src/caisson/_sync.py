@@ -159,7 +159,9 @@ class Sandboxes:
     def get(self, sandbox_id: str) -> SandboxInfo:
         return self._transport.run(_calls.get_sandbox(sandbox_id))
 
-    def list(self, *, limit: int | None = None, cursor: str | None = None) -> Page[SandboxInfo]:
+    def list(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[SandboxInfo]:
         """Also those that are gone."""
         return self._transport.run(_calls.list_sandboxes(limit, cursor))
 
@@ -530,12 +532,16 @@ class Files:
         mode: str | None = None,
         root: Root | None = None,
     ) -> FileEntry:
-        return self._box.run(lambda box: _calls.make_directory(box, path, parents, mode, root))
+        return self._box.run(
+            lambda box: _calls.make_directory(box, path, parents, mode, root)
+        )
 
     def move(
         self, source: str, target: str, *, overwrite: bool = False, root: Root | None = None
     ) -> FileEntry:
-        return self._box.run(lambda box: _calls.move_file(box, source, target, overwrite, root))
+        return self._box.run(
+            lambda box: _calls.move_file(box, source, target, overwrite, root)
+        )
 
     def copy(
         self,
@@ -560,7 +566,9 @@ class Files:
         root: Root | None = None,
     ) -> bool:
         """Whether there was something. A link is removed, not followed."""
-        return self._box.run(lambda box: _calls.remove_file(box, path, recursive, missing_ok, root))
+        return self._box.run(
+            lambda box: _calls.remove_file(box, path, recursive, missing_ok, root)
+        )
 
     def upload(
         self,
@@ -681,7 +689,9 @@ class Definitions:
     def get(self, name: str) -> Definition:
         return self._transport.run(_calls.get_definition(self._kind, name))
 
-    def list(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Definition]:
+    def list(
+        self, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[Definition]:
         return self._transport.run(_calls.list_definitions(self._kind, limit, cursor))
 
     def delete(self, name: str, *, revision: int) -> None:
@@ -702,7 +712,9 @@ class Sessions:
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Session:
-        return self._transport.run(_calls.create_session(agent, title, metadata, idempotency_key))
+        return self._transport.run(
+            _calls.create_session(agent, title, metadata, idempotency_key)
+        )
 
     def get(self, session_id: str) -> Session:
         return self._transport.run(_calls.get_session(session_id))
@@ -795,7 +807,9 @@ class Sessions:
         run: str | None = None,
     ) -> EventPage:
         """A page of the log; `last_seq` is the next `after`."""
-        return self._transport.run(_calls.read_events(session_id, after, limit, visibility, run))
+        return self._transport.run(
+            _calls.read_events(session_id, after, limit, visibility, run)
+        )
 
     def runs(
         self, session_id: str, *, limit: int | None = None, cursor: str | None = None
