@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -136,7 +135,7 @@ def test_a_stream_survives_the_server(own_server: Server, demo_model: str) -> No
     seen: list[Event] = []
     reader = threading.Thread(target=lambda: seen.extend(read_two_runs(client, session.id)))
     reader.start()
-    time.sleep(0.3)
+    assert eventually(lambda: len(seen) >= len(first))
     own_server.stop()
     again = start_server(own_server.data, own_server.data.parent / "log", port)
     try:

@@ -71,7 +71,8 @@ class Admission:
             self._inside -= 1
             self._doomed = self._doomed or doom
             due = None
-            if self._doomed and self._inside == 0 and not self._changing:
+            # Nothing is there when `close` did not wait for who was inside.
+            if self._doomed and self._inside == 0 and not self._changing and self._info:
                 self._changing = True
                 due = self._info
             self._wake()

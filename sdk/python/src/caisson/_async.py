@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -30,6 +31,7 @@ from .types import (
     ExecEvent,
     ExecOutput,
     ExecResult,
+    ExecStarted,
     Explanation,
     FileEntry,
     GlobResult,
@@ -236,8 +238,9 @@ class AsyncSandbox:
                         _calls.create_sandbox(self._spec or {}, self._creation_key(), timeout)
                     )
                 except CaissonError as error:
-                    # A refusal is an answer: there is no sandbox.
-                    self._unsettled = isinstance(error, ConnectionFailedError)
+                    # A refusal is an answer, and what was not sent has no effect.
+                    lost = isinstance(error, ConnectionFailedError)
+                    self._unsettled = lost and error.code != "unavailable"
                     raise
                 self._unsettled = False
             return self._info.id
@@ -373,6 +376,7 @@ class AsyncExecStream:
         self._stack = AsyncExitStack()
         self._events: AsyncIterator[ServerSentEvent] | None = None
         self._result: ExecResult | None = None
+        self._id = ""
 
     @property
     def result(self) -> ExecResult:
@@ -407,8 +411,10 @@ class AsyncExecStream:
         try:
             async for sent in self._events:
                 event = _calls.exec_event(sent)
+                if isinstance(event, ExecStarted):
+                    self._id = event.id
                 if isinstance(event, ExecResult):
-                    self._result = event
+                    self._result = event = replace(event, id=self._id)
                 if event is not None:
                     return event
         except httpx.HTTPError as error:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -30,6 +31,7 @@ from .types import (
     ExecEvent,
     ExecOutput,
     ExecResult,
+    ExecStarted,
     Explanation,
     FileEntry,
     GlobResult,
@@ -237,8 +239,9 @@ class Sandbox:
                         _calls.create_sandbox(self._spec or {}, self._creation_key(), timeout)
                     )
                 except CaissonError as error:
-                    # A refusal is an answer: there is no sandbox.
-                    self._unsettled = isinstance(error, ConnectionFailedError)
+                    # A refusal is an answer, and what was not sent has no effect.
+                    lost = isinstance(error, ConnectionFailedError)
+                    self._unsettled = lost and error.code != "unavailable"
                     raise
                 self._unsettled = False
             return self._info.id
@@ -374,6 +377,7 @@ class ExecStream:
         self._stack = ExitStack()
         self._events: Iterator[ServerSentEvent] | None = None
         self._result: ExecResult | None = None
+        self._id = ""
 
     @property
     def result(self) -> ExecResult:
@@ -408,8 +412,10 @@ class ExecStream:
         try:
             for sent in self._events:
                 event = _calls.exec_event(sent)
+                if isinstance(event, ExecStarted):
+                    self._id = event.id
                 if isinstance(event, ExecResult):
-                    self._result = event
+                    self._result = event = replace(event, id=self._id)
                 if event is not None:
                     return event
         except httpx.HTTPError as error:

@@ -19,6 +19,7 @@ import json
 import logging
 import posixpath
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -309,6 +310,7 @@ class CaissonSandbox(BaseSandbox):
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         self._id = f"caisson-{digest[:16]}"
         self._gate = Admission(self._client.sandboxes.dispose)
+        self._ending: set[asyncio.Task[bool]] = set()
 
     @classmethod
     async def acreate(cls, *args: Any, **kwargs: Any) -> CaissonSandbox:
@@ -448,12 +450,13 @@ class CaissonSandbox(BaseSandbox):
             box.acquire(timeout=op.remaining())
             if self._own_work_dir(box.info):
                 box.files.mkdir(self._work_dir, parents=True)
-        except BaseException as error:
-            # Nobody else knows of it, so whatever was made ends here.
+        except CaissonError as error:
+            log.warning("%s: no sandbox: %s", self._id, error)
+            # Nobody else knows of what may have been made. No reply waits for its end.
+            threading.Thread(target=box.close, name="caisson-dispose").start()
+            raise _NotAdmittedError from error
+        except BaseException:
             box.close()
-            if isinstance(error, CaissonError):
-                log.warning("%s: no sandbox: %s", self._id, error)
-                raise _NotAdmittedError from error
             raise
         assert box.info is not None
         return box.info
@@ -464,11 +467,14 @@ class CaissonSandbox(BaseSandbox):
             await box.acquire(timeout=op.remaining())
             if self._own_work_dir(box.info):
                 await box.files.mkdir(self._work_dir, parents=True)
-        except BaseException as error:
+        except CaissonError as error:
+            log.warning("%s: no sandbox: %s", self._id, error)
+            ending = asyncio.create_task(box.aclose())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            raise _NotAdmittedError from error
+        except BaseException:
             await box.aclose()
-            if isinstance(error, CaissonError):
-                log.warning("%s: no sandbox: %s", self._id, error)
-                raise _NotAdmittedError from error
             raise
         assert box.info is not None
         return box.info
