@@ -32,6 +32,8 @@ Result<ExecBody> ReadExec(json::ObjectReader& reader) {
     return Fail(ErrorCode::kInvalidArgument, "exactly one of \"command\" and \"argv\" is required");
   }
   exec.request.cwd = reader.String("cwd").value_or("");
+  exec.request.umask = reader.String("umask").value_or("");
+  exec.request.login = reader.Bool("login").value_or(false);
   if (const json::object* env = reader.Object("env")) {
     for (const auto& [name, value] : *env) {
       if (!value.is_string()) reader.Wrong("env", "must hold strings only");
@@ -307,10 +309,10 @@ Task<Result<Reply>> FollowExec(Context& context) {
   co_return co_await ExecStreamed(context, stream, nullptr);
 }
 
-#define EXEC_PROPERTIES                                                                 \
-  R"("command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},)"   \
-  R"("cwd":{"type":"string"},"env":{"type":"object"},"timeout_ms":{"type":"integer"},)" \
-  R"("output_limit_bytes":{"type":"integer"},"pty":{"type":"object","properties":{)"    \
+#define EXEC_PROPERTIES                                                                                                                      \
+  R"("command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},)"                                                        \
+  R"("cwd":{"type":"string"},"env":{"type":"object"},"umask":{"type":"string"},"login":{"type":"boolean"},"timeout_ms":{"type":"integer"},)" \
+  R"("output_limit_bytes":{"type":"integer"},"pty":{"type":"object","properties":{)"                                                         \
   R"("rows":{"type":"integer"},"cols":{"type":"integer"}}})"
 constexpr std::string_view kExecSchema =
     R"({"type":"object","properties":{"stdin":{"type":"string"},)" EXEC_PROPERTIES "}}";

@@ -77,6 +77,8 @@ json::object ToJson(const ExecRequest& request) {
   json::object env;
   for (const auto& [name, value] : request.env) env[name] = value;
   object["env"] = std::move(env);
+  if (!request.umask.empty()) object["umask"] = request.umask;
+  if (request.login) object["login"] = true;
   object["stdin"] = request.stdin_pipe ? "pipe" : "none";
   if (request.pty.has_value()) {
     object["pty"] = json::object{{"rows", request.pty->rows}, {"cols", request.pty->cols}};

@@ -44,6 +44,8 @@ struct ExecRequest {
   std::vector<std::string> argv;
   std::string cwd;  // empty: work_dir
   std::map<std::string, std::string> env;
+  std::string umask;   // octal; empty: the guest's default
+  bool login = false;  // shell text in a login shell
   bool stdin_pipe = false;
   std::optional<PtySize> pty;  // a terminal in place of the three pipes
   std::optional<Millis> timeout;
