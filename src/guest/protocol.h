@@ -36,6 +36,7 @@ inline constexpr std::string_view kMediaJson = "application/json";
 inline constexpr std::string_view kMediaBytes = "application/octet-stream";
 // A stream of records, see RecordHeader.
 inline constexpr std::string_view kMediaRecords = "application/vnd.caisson.records";
+inline constexpr std::string_view kMediaTar = "application/x-tar";
 
 // --- Paths of the calls -----------------------------------------------------------------------
 
@@ -54,6 +55,7 @@ inline constexpr std::string_view kPathFileCopy = "/v1/files/copy";
 inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
 inline constexpr std::string_view kPathFileUpload = "/v1/files/upload";
 inline constexpr std::string_view kPathFileDownload = "/v1/files/download";
+inline constexpr std::string_view kPathFileArchive = "/v1/files/archive";
 inline constexpr std::string_view kPathGlob = "/v1/search/glob";
 inline constexpr std::string_view kPathGrep = "/v1/search/grep";
 inline constexpr std::string_view kPathShutdown = "/v1/shutdown";
@@ -84,6 +86,11 @@ struct BatchLimits {
   int64_t max_total_bytes = 32 * 1024 * 1024;
 };
 inline constexpr BatchLimits kBatchCeiling{256, 64 * 1024 * 1024, 256 * 1024 * 1024};
+
+// Of an archive that is unpacked, when the call does not say.
+inline constexpr int64_t kArchiveEntries = 10'000;
+inline constexpr int64_t kMaxArchiveEntries = 1'000'000;  // what it may say
+inline constexpr int64_t kArchiveBytes = int64_t{1} << 30;
 
 // --- Records ----------------------------------------------------------------------------------
 
