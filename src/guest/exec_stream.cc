@@ -28,12 +28,6 @@ const Error& EndedError() {
 
 }  // namespace
 
-void AppendRecord(std::string& out, RecordType type, uint64_t offset, std::string_view payload) {
-  auto header = EncodeRecordHeader({type, static_cast<uint32_t>(payload.size()), offset});
-  out.append(reinterpret_cast<const char*>(header.data()), header.size());
-  out.append(payload);
-}
-
 OutputReader::OutputReader(Server& server, Loop& loop, uint64_t connection_id, Exec& exec,
                            uint64_t after)
     : server_(server),

@@ -9,11 +9,9 @@
 #include "guest/connection.h"
 #include "guest/exec.h"
 #include "guest/protocol.h"
+#include "guest/records.h"
 
 namespace caisson::guest {
-
-// Appends one record.
-void AppendRecord(std::string& out, RecordType type, uint64_t offset, std::string_view payload);
 
 // One attached reader. It and its exec may go in either order.
 class OutputReader : public BodySource {
