@@ -31,6 +31,15 @@ Task<Result<Reply>> Read(Context& context) {
 Task<Result<Reply>> Download(Context& context) {
   return PassContent(context, "POST", std::string(guest::kPathFileDownload), {});
 }
+constexpr std::array<std::string_view, 3> kPackParameters{"path", "root", "skip_unreadable"};
+constexpr std::array<std::string_view, 5> kUnpackParameters{"path", "root", "create_only",
+                                                            "max_entries", "max_total_bytes"};
+Task<Result<Reply>> Pack(Context& context) {
+  return PassContent(context, "GET", std::string(guest::kPathFileArchive), kPackParameters);
+}
+Task<Result<Reply>> Unpack(Context& context) {
+  return PassUpload(context, "PUT", std::string(guest::kPathFileArchive), kUnpackParameters);
+}
 Task<Result<Reply>> Lines(Context& context) {
   return PassContent(context, "GET", std::string(guest::kPathFileLines), kLinesParameters);
 }
@@ -65,6 +74,10 @@ constexpr std::array kSchemas{
         "count:int sha256:string size_bytes:int diff?:string diff_base64?:string diff_cut?:bool"},
     Schema{"RemovedFile", "removed:bool"},
     Schema{"CopiedFiles", "files:int directories:int links:int size_bytes:int skipped:int"},
+    Schema{"UnpackedArchive",
+           "files:int directories:int links:int size_bytes:int failed:int failures:[FileFailure]"},
+    Schema{"FileFailure",
+           "path:string path_base64?:string code:string message:string errno?:string"},
     Schema{"UploadedFiles", "results:[UploadedFile]"},
     // With `code` the file was not written.
     Schema{"UploadedFile",
@@ -101,6 +114,11 @@ constexpr std::array kRoutes{
     Route{"POST", "/v1/sandboxes/{id}/files/download",
           "Read many files as records; each that cannot be read says why.", kDownloadSchema,
           Success{guest::kMediaRecords, ""}, Download},
+    Route{"GET", "/v1/sandboxes/{id}/files/archive", "Read a directory as a tar archive.", "",
+          Success{guest::kMediaTar, ""}, Pack},
+    Route{"PUT", "/v1/sandboxes/{id}/files/archive",
+          "Unpack a tar archive into a directory; each entry that fails says why.", "",
+          One("UnpackedArchive"), Unpack},
     Route{"POST", "/v1/sandboxes/{id}/files/remove", "Remove a file or directory.", kObject,
           One("RemovedFile"), Post<guest::kPathFileRemove>},
     Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject,

@@ -9,13 +9,13 @@
 #include "guest/config.h"
 #include "guest/diff.h"
 #include "guest/exec_manager.h"
-#include "guest/exec_stream.h"
 #include "guest/file_content.h"
 #include "guest/glob.h"
 #include "guest/json.h"
 #include "guest/lines.h"
 #include "guest/output.h"
 #include "guest/paths.h"
+#include "guest/records.h"
 #include "guest/sha256.h"
 #include "guest/signals.h"
 
@@ -377,7 +377,8 @@ TEST(ExecSpecTest, Validation) {
         R"({"command":"x","timeout_ms":-1})", R"({"command":"x","tail_bytes":2000000})",
         R"({"command":"x","stdin":"file"})", R"({"command":"x","pty":{"rows":0,"cols":1}})",
         R"({"command":"x","env":{"a":1}})", R"({"command":"x","env":["a"]})",
-        R"({"command":"x","background":"yes"})"}) {
+        R"({"command":"x","background":"yes"})", R"({"command":"x","umask":"8"})",
+        R"({"command":"x","umask":"01777"})", R"({"argv":["x"],"login":true})"}) {
     EXPECT_FALSE(parse(bad).has_value()) << bad;
   }
 }

@@ -47,6 +47,11 @@ Exec::~Exec() {
 }
 
 Result<void> Exec::Start(std::function<void(Exec&, std::optional<Error>)> started) {
+  if (spec_.keep_bytes > 0) {
+    CAISSON_ASSIGN(KeptOutput kept, KeptOutput::Open(spec_.keep_bytes));
+    kept_.emplace(std::move(kept));
+    log_.KeepIn(&*kept_);
+  }
   SpawnRequest request;
   std::vector<UniqueFd> theirs;
   if (spec_.pty) {
@@ -55,16 +60,21 @@ Result<void> Exec::Start(std::function<void(Exec&, std::optional<Error>)> starte
     CAISSON_TRY(OpenStdio(request, theirs));
   }
   request.cwd = spec_.cwd;
+  request.umask = spec_.umask;
   request.env = Environment();
   UniqueFd script;
   if (!spec_.argv.empty()) {
     request.argv = spec_.argv;
-  } else if (spec_.command.size() < kMaxArgBytes) {
-    request.argv = {"/bin/sh", "-c", spec_.command};
   } else {
-    CAISSON_ASSIGN(script, ScriptFile());
-    request.script = script.get();
-    request.argv = {"/bin/sh", "/proc/self/fd/3"};
+    request.argv = {spec_.login ? context_.config.user.shell : "/bin/sh"};
+    if (spec_.login) request.argv.emplace_back("-l");
+    if (spec_.command.size() < kMaxArgBytes) {
+      request.argv.insert(request.argv.end(), {"-c", spec_.command});
+    } else {
+      CAISSON_ASSIGN(script, ScriptFile());
+      request.script = script.get();
+      request.argv.emplace_back("/proc/self/fd/3");
+    }
   }
   UniqueFd control;
   if (context_.supervised) {
@@ -502,6 +512,11 @@ void Exec::End(bool lost) {
   json.Flag("stdout", log_.skipped(RecordType::kStdout) > 0);
   json.Flag("stderr", log_.skipped(RecordType::kStderr) > 0);
   json.EndObject();
+  if (kept_) {
+    json.Key("kept").BeginObject();
+    json.Field("stdout", static_cast<int64_t>(kept_->size(RecordType::kStdout)));
+    json.Field("stderr", static_cast<int64_t>(kept_->size(RecordType::kStderr))).EndObject();
+  }
   json.Field("still_running", killing_ && !lost ? 0 : still_running_);
   json.EndObject();
   exit_json_ = json.Take();

@@ -104,6 +104,7 @@ Result<ExecSpec> ParseExecSpec(const Json& body, const Config& config, uint64_t 
     spec.head_bytes = static_cast<uint64_t>(*head);
   }
   spec.tail_bytes = static_cast<size_t>(fields.IntOr("tail_bytes", 0, 0, kMaxTailBytes));
+  spec.keep_bytes = static_cast<uint64_t>(fields.IntOr("keep_bytes", 0, 0, kMaxKeptBytes));
   std::string limit = fields.BytesOr("on_output_limit", "discard");
   spec.kill_on_limit = limit == "kill";
   if (limit != "discard" && limit != "kill") {
@@ -115,6 +116,13 @@ Result<ExecSpec> ParseExecSpec(const Json& body, const Config& config, uint64_t 
     fields.Complain("`on_disconnect` must be kill or continue");
   }
   spec.background = fields.Bool("background", false);
+  spec.login = fields.Bool("login", false);
+  if (spec.login && !spec.argv.empty()) fields.Complain("`login` is for `command`");
+  if (auto text = fields.Bytes("umask")) {
+    auto mode = ParseOctalMode(*text);
+    if (!mode || *mode > 0777) fields.Complain("`umask` must be octal digits, at most 0777");
+    spec.umask = mode.value_or(022);
+  }
   if (fields.error()) return Fail(*fields.error());
   return spec;
 }

@@ -93,6 +93,7 @@ void FileCalls::PostRoute(std::string_view path, BodyHandler handler) {
 }
 
 void FileCalls::Install() {
+  archives_.Install();
   auto get = [this](std::string_view path, void (FileCalls::*handler)(Connection&)) {
     server_.Route("GET", path, [this, handler](Connection& connection, std::string_view) {
       (this->*handler)(connection);
@@ -155,7 +156,7 @@ void FileCalls::RunInWorker(Connection& connection, Effect effect, std::string p
   auto deadline = CallDeadline(connection);
   if (!deadline) return connection.ReplyError(deadline.error());
   auto started = workers_.Start(
-      *deadline, paths_.work_dir_fd(), job,
+      *deadline, {paths_.work_dir_fd()}, job,
       [this, effect, path, id = connection.id()](WorkerFate fate, FileResult result) {
         if (fate != WorkerFate::kAnswered && effect == Effect::kChanges) {
           server_.MarkUnclean("a change of files did not end by its deadline");

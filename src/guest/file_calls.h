@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "guest/archive_calls.h"
 #include "guest/children.h"
 #include "guest/connection.h"
 #include "guest/file_content.h"
@@ -36,7 +37,8 @@ class FileCalls {
         server_(server),
         identity_(identity),
         paths_(std::move(paths)),
-        workers_(loop, children, identity) {}
+        workers_(loop, children, identity),
+        archives_(loop, server, workers_, paths_) {}
 
   using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
   void PostRoute(std::string_view path, BodyHandler handler);
@@ -61,6 +63,7 @@ class FileCalls {
   const Identity& identity_;
   Paths paths_;
   Workers workers_;
+  ArchiveCalls archives_;
 };
 
 // A number of the query between `low` and `high`; kInvalidArgument.

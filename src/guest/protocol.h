@@ -36,13 +36,14 @@ inline constexpr std::string_view kMediaJson = "application/json";
 inline constexpr std::string_view kMediaBytes = "application/octet-stream";
 // A stream of records, see RecordHeader.
 inline constexpr std::string_view kMediaRecords = "application/vnd.caisson.records";
+inline constexpr std::string_view kMediaTar = "application/x-tar";
 
 // --- Paths of the calls -----------------------------------------------------------------------
 
 inline constexpr std::string_view kPathHello = "/v1/hello";
 inline constexpr std::string_view kPathHealth = "/v1/health";
 inline constexpr std::string_view kPathExecs =
-    "/v1/execs";  // /{id}, /{id}/stream|stdin|signal|resize
+    "/v1/execs";  // /{id}, /{id}/stream|output|stdin|signal|resize
 inline constexpr std::string_view kPathFileStat = "/v1/files/stat";
 inline constexpr std::string_view kPathFileList = "/v1/files/list";
 inline constexpr std::string_view kPathFileContent = "/v1/files/content";
@@ -54,6 +55,7 @@ inline constexpr std::string_view kPathFileCopy = "/v1/files/copy";
 inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
 inline constexpr std::string_view kPathFileUpload = "/v1/files/upload";
 inline constexpr std::string_view kPathFileDownload = "/v1/files/download";
+inline constexpr std::string_view kPathFileArchive = "/v1/files/archive";
 inline constexpr std::string_view kPathGlob = "/v1/search/glob";
 inline constexpr std::string_view kPathGrep = "/v1/search/grep";
 inline constexpr std::string_view kPathShutdown = "/v1/shutdown";
@@ -72,9 +74,10 @@ inline constexpr size_t kMaxFinishedExecs = 256;  // kept for late comers; the o
 inline constexpr size_t kMaxArgBytes = 128 * 1024;
 inline constexpr uint32_t kDefaultDeadlineMs = 30'000;
 inline constexpr uint32_t kMaxDeadlineMs = 600'000;
-inline constexpr size_t kReplayBytes = 256 * 1024;    // output kept per exec for late comers
-inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // payload of one record
-inline constexpr uint32_t kKillGraceMs = 10'000;      // from SIGKILL to giving up on confirmation
+inline constexpr size_t kReplayBytes = 256 * 1024;          // output kept per exec for late comers
+inline constexpr int64_t kMaxKeptBytes = int64_t{1} << 30;  // of an exec's output, in files
+inline constexpr size_t kMaxRecordBytes = 64 * 1024;        // payload of one record
+inline constexpr uint32_t kKillGraceMs = 10'000;  // from SIGKILL to giving up on confirmation
 inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
 
 // Many files in one call: what applies when the call does not say, and what it may say at most.
@@ -84,6 +87,11 @@ struct BatchLimits {
   int64_t max_total_bytes = 32 * 1024 * 1024;
 };
 inline constexpr BatchLimits kBatchCeiling{256, 64 * 1024 * 1024, 256 * 1024 * 1024};
+
+// Of an archive that is unpacked, when the call does not say.
+inline constexpr int64_t kArchiveEntries = 10'000;
+inline constexpr int64_t kMaxArchiveEntries = 1'000'000;  // what it may say
+inline constexpr int64_t kArchiveBytes = int64_t{1} << 30;
 
 // --- Records ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 
 #include "fake_model.h"
 #include "guest/protocol.h"
+#include "guest/tar.h"
 #include "server_fixture.h"
 
 namespace caisson::program_test {
@@ -190,6 +191,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
        {"echo hi", R"(printf '\377'; printf '\377' >&2)", "kill -9 $$", "yes | head -c 200000"}) {
     in_box("POST", "/exec", "", json::Serialize(json::object{{"command", command}}));
   }
+  in_box("POST", "/exec", "", R"({"command":"echo kept","keep_bytes":100})");
   in_box("PUT", "/files/content", "?path=a.txt", "one\ntwo\n");
   in_box("POST", "/exec", "", json::Serialize(json::object{{"command", kMakeOddFiles}}));
   in_box("GET", "/files/stat", "?path=a.txt");
@@ -208,6 +210,10 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
          record(guest::RecordType::kFile, R"({"path":"up"})") +
              record(guest::RecordType::kFileBytes, "bytes") +
              record(guest::RecordType::kFile, R"({"path":"dir"})"));
+
+  std::string archive = guest::TarHeader({"in", guest::TarEntry::Type::kFile, "", 0, 0644, 0}) +
+                        guest::TarHeader({"../out", guest::TarEntry::Type::kFile, "", 0, 0644, 0});
+  in_box("PUT", "/files/archive", "?path=dir", archive + guest::TarEnd());
 
   AskPath("POST", "/v1/sandboxes:explain", R"({"ttl_ms":5000})");
   AskPath("POST", "/v1/sandboxes:explain", R"({"network":"unrestricted"})");
@@ -252,8 +258,10 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
         "GET /v1/sessions/{id}.active_run", "GET /v1/sandboxes/{id}/files/list.entries[].target",
         "POST /v1/sandboxes/{id}/search/grep.matches[].cut",
         "POST /v1/sandboxes/{id}/search/glob.reason",
+        "PUT /v1/sandboxes/{id}/files/archive.failures[].code",
         "POST /v1/sandboxes/{id}/files/upload.results[].code", "POST /v1/sandboxes:explain.detail",
-        "GET /v1/sandboxes/{id}/execs/{exec}.exit.code"}) {
+        "GET /v1/sandboxes/{id}/execs/{exec}.exit.code",
+        "POST /v1/sandboxes/{id}/exec.kept.stdout"}) {
     EXPECT_TRUE(seen_.contains(optional)) << optional << " was not seen";
   }
 }
