@@ -278,7 +278,8 @@ async def test_cancellation_discards_and_ends_the_command(client: Client) -> Non
     first = backend.sandbox_info
     assert first is not None
     task = asyncio.create_task(backend.aexecute("touch cancelled; sleep 60"))
-    waits = "touch other; while [ -e cancelled ]; do sleep 0.02; done; echo done"
+    until = "until [ -e cancelled ]; do sleep 0.02; done"
+    waits = f"touch other; {until}; {until.replace('until', 'while')}; echo done"
     other = asyncio.create_task(backend.aexecute(waits))
     while len((await backend.als("/workspace")).entries or []) < 2:
         await asyncio.sleep(0.02)

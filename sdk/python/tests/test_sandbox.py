@@ -154,6 +154,7 @@ def test_a_command_gives_its_output_and_its_code(client: Client) -> None:
         assert box.exec("cat; pwd", cwd="/tmp", stdin="in\n").stdout == "in\n/tmp\n"
         assert box.exec("cat", stdin="é".encode()).stdout == "é"
         assert box.exec('echo "$A"', env={"A": "x y"}).stdout == "x y\n"
+        assert box.exec("umask", umask="077").stdout == "0077\n"
         raw = box.exec(r"printf '\377\000end'")
         assert raw.stdout_raw == b"\xff\x00end" and raw.stdout == "\ufffd\x00end"
         with pytest.raises(ValueError, match="UTF-8"):

@@ -262,6 +262,8 @@ class AsyncSandbox:
         stdin: str | bytes | None = None,
         timeout: float | None = None,
         output_limit_bytes: int | None = None,
+        umask: str | None = None,
+        login: bool = False,
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
     ) -> ExecResult:
@@ -275,7 +277,7 @@ class AsyncSandbox:
         if on_stdout is None and on_stderr is None:
             return await self.run(
                 lambda box: _calls.start_exec(
-                    box, command, cwd, env, stdin, timeout, output_limit_bytes, False
+                    box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, False
                 )
             )
         stream = self.exec_stream(
@@ -285,6 +287,8 @@ class AsyncSandbox:
             stdin=stdin,
             timeout=timeout,
             output_limit_bytes=output_limit_bytes,
+            umask=umask,
+            login=login,
         )
         async with stream:
             async for event in stream:
@@ -303,6 +307,8 @@ class AsyncSandbox:
         stdin: str | bytes | None = None,
         timeout: float | None = None,
         output_limit_bytes: int | None = None,
+        umask: str | None = None,
+        login: bool = False,
     ) -> AsyncExecStream:
         """Runs a command and yields its events: use it as `async with` and iterate.
 
@@ -311,7 +317,7 @@ class AsyncSandbox:
         return AsyncExecStream(
             self,
             lambda box: _calls.start_exec(
-                box, command, cwd, env, stdin, timeout, output_limit_bytes, True
+                box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, True
             ),
         )
 

@@ -144,6 +144,8 @@ def start_exec(
     stdin: str | bytes | None,
     timeout: float | None,
     output_limit_bytes: int | None,
+    umask: str | None,
+    login: bool,
     streamed: bool,
 ) -> Call[ExecResult]:
     if isinstance(stdin, bytes):
@@ -163,6 +165,8 @@ def start_exec(
         "stdin": stdin,
         "timeout_ms": timeout_ms,
         "output_limit_bytes": output_limit_bytes,
+        "umask": umask,
+        "login": True if login else None,
     }
     return Call(
         "POST",

@@ -263,6 +263,8 @@ class Sandbox:
         stdin: str | bytes | None = None,
         timeout: float | None = None,
         output_limit_bytes: int | None = None,
+        umask: str | None = None,
+        login: bool = False,
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
     ) -> ExecResult:
@@ -276,7 +278,7 @@ class Sandbox:
         if on_stdout is None and on_stderr is None:
             return self.run(
                 lambda box: _calls.start_exec(
-                    box, command, cwd, env, stdin, timeout, output_limit_bytes, False
+                    box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, False
                 )
             )
         stream = self.exec_stream(
@@ -286,6 +288,8 @@ class Sandbox:
             stdin=stdin,
             timeout=timeout,
             output_limit_bytes=output_limit_bytes,
+            umask=umask,
+            login=login,
         )
         with stream:
             for event in stream:
@@ -304,6 +308,8 @@ class Sandbox:
         stdin: str | bytes | None = None,
         timeout: float | None = None,
         output_limit_bytes: int | None = None,
+        umask: str | None = None,
+        login: bool = False,
     ) -> ExecStream:
         """Runs a command and yields its events: use it as `with` and iterate.
 
@@ -312,7 +318,7 @@ class Sandbox:
         return ExecStream(
             self,
             lambda box: _calls.start_exec(
-                box, command, cwd, env, stdin, timeout, output_limit_bytes, True
+                box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, True
             ),
         )
 

@@ -295,9 +295,14 @@ class CaissonSandbox(BaseSandbox):
             "resources": self._spec.resources or None,
             "writable_paths": [*self._spec.writable_paths, *self._added_work_dir()],
         }
-        explanation = self._client.sandboxes.explain(**self._body)
-        if not explanation.allowed:
-            raise SandboxRefusedError(explanation.code or "refused", explanation.detail or "")
+        try:
+            explanation = self._client.sandboxes.explain(**self._body)
+            if not explanation.allowed:
+                raise SandboxRefusedError(explanation.code or "refused", explanation.detail or "")
+        except BaseException:
+            if self._owns_client:
+                self._client.close()
+            raise
         parts = [
             explanation.backend,
             sorted(self._client.settings.scope.items()),
