@@ -131,7 +131,8 @@ constexpr std::string_view kCreateSchema =
     R"({"type":"object","properties":{"profile":{"type":"string"},
 "session_id":{"type":"string"},"network":{"enum":["closed","allow_list","named","unrestricted"]},
 "ttl_ms":{"type":"integer"},"env":{"type":"object"},
-"writable_paths":{"type":"array","items":{"type":"string"}},"resources":{"type":"object","properties":{
+"writable_paths":{"type":"array","items":{"type":"string"}},
+"resources":{"type":"object","properties":{
 "cpus":{"type":"number"},"memory_bytes":{"type":"integer"},"pids":{"type":"integer"},
 "disk_bytes":{"type":"integer"}}}}})";
 constexpr std::array kSchemas{

@@ -419,6 +419,19 @@ def test_a_forked_child_uses_it_and_does_not_end_it(client: Client) -> None:
         process.join(30)
         assert backend.execute("cat f").output == "parent's"
 
+        def doomed_child() -> None:
+            answers.put(backend.execute("sleep 60", timeout=1).output)
+            answers.put(backend.execute("cat f").exit_code)
+            answers.put(backend.close())
+
+        process = context.Process(target=doomed_child)
+        process.start()
+        assert "timeout" in answers.get(timeout=30)
+        # It has made one of its own, and ended that.
+        assert answers.get(timeout=30) == 1 and answers.get(timeout=30) is True
+        process.join(30)
+        assert backend.execute("cat f").output == "parent's"
+
 
 # Files and search.
 

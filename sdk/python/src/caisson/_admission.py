@@ -36,7 +36,8 @@ class Admission:
         self._changing = False  # it is being made or ended
         self._doomed = False
         self._closed = False
-        self._unconfirmed = False  # an end, of this or an earlier sandbox
+        self._left_behind = False  # closed while calls were inside
+        self._unconfirmed = False  # the end of an earlier sandbox
         self._waiters: list[Future[None]] = []
 
     @property
@@ -71,10 +72,14 @@ class Admission:
             self._inside -= 1
             self._doomed = self._doomed or doom
             due = None
-            # Nothing is there when `close` did not wait for who was inside.
-            if self._doomed and self._inside == 0 and not self._changing and self._info:
-                self._changing = True
-                due = self._info
+            # After a close that did not wait so long, what was being made then ends here.
+            over = self._doomed or self._left_behind
+            if over and self._inside == 0 and not self._changing and self._info:
+                if self._owned:
+                    self._changing = True
+                    due = self._info
+                else:  # a parent's: not used again, and not ended
+                    self._info, self._doomed = None, False
             self._wake()
         if due is None:
             return
@@ -111,6 +116,7 @@ class Admission:
         with self._lock:
             due = self._info if self._owned else None
             self._info = None
+            self._left_behind = self._changing or self._inside > 0
             return due, not self._unconfirmed
 
     def not_confirmed(self, info: SandboxInfo) -> None:
