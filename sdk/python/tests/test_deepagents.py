@@ -8,7 +8,9 @@ import base64
 import inspect
 import multiprocessing
 import re
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -586,6 +588,39 @@ def test_a_download_over_a_limit_is_refused_and_never_cut(small: CaissonSandbox)
     assert small.download_files(["/workspace/d21"]) == [
         FileDownloadResponse("/workspace/d21", None, "file_too_large")
     ]
+
+
+def test_an_unfinished_transfer_is_said(own_server: Server) -> None:
+    """The server stands still with the request, and dies."""
+    client = Client(own_server.url)
+    backend = CaissonSandbox(client=client)
+    acquired(backend)
+    own_server.process.send_signal(signal.SIGSTOP)
+    answers: dict[str, object] = {}
+
+    def upload() -> None:
+        answers["up"] = backend.upload_files([("/workspace/a", b"x"), ("/workspace/b", b"y")])
+
+    def download() -> None:
+        answers["down"] = backend.download_files(["/workspace/a"])
+
+    threads = [threading.Thread(target=upload), threading.Thread(target=download)]
+    for thread in threads:
+        thread.start()
+    assert eventually(lambda: backend._gate._inside == 2)
+    time.sleep(0.5)  # both requests are on their way, which nobody can tell
+    own_server.process.kill()
+    for thread in threads:
+        thread.join()
+    said = adapter.UPLOAD_UNFINISHED + adapter.DISCARDED
+    assert answers["up"] == [
+        FileUploadResponse("/workspace/a", said),
+        FileUploadResponse("/workspace/b", said),
+    ]
+    lost = FileDownloadResponse("/workspace/a", None, adapter.DOWNLOAD_UNFINISHED)
+    assert answers["down"] == [lost]
+    assert backend.close() is False  # the discarded sandbox is not known to be gone
+    start_server(own_server.data, own_server.data.parent / "log").stop()  # ends what it finds
 
 
 def test_transfers_name_their_errors(backend: CaissonSandbox) -> None:

@@ -242,11 +242,12 @@ class _Operation(Generic[R]):
     changes: bool = False
     """Whether an unknown end leaves the sandbox in an unknown state."""
     deadline: float = 0.0
-    unknown: str = NO_RESULT
+    unknown: str = ""
     """The sentence for an end that is not known."""
 
     def __post_init__(self) -> None:
         self.deadline = self.deadline or time.monotonic() + _CALL_SECONDS
+        self.unknown = self.unknown or (NO_RESULT if self.changes else UNAVAILABLE)
 
     def remaining(self) -> float:
         return max(0.001, self.deadline - time.monotonic())
@@ -405,7 +406,7 @@ class CaissonSandbox(BaseSandbox):
         if not isinstance(end, CaissonError):
             raise end
         log.warning("%s: %s", self._id, end)
-        known = not op.changes or _refused(end) or end.code in _DEAD
+        known = _refused(end) or end.code in _DEAD
         sentence = UNAVAILABLE if known else op.unknown
         return op.failed(sentence + DISCARDED if doom else sentence)
 
