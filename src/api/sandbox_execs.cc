@@ -242,6 +242,7 @@ Task<Result<Reply>> Exec(Context& context) {
   bool streamed = WantsStream(context);
   if (!streamed && !exec.request.head_bytes.has_value()) exec.request.head_bytes = kInlineBytes;
   // The command is the request's: a client that leaves, or a server that stops, ends it.
+  context.request.StopWhenClientLeaves();
   exec.request.on_disconnect = sandbox::DisconnectAction::kKill;
   CAISSON_CO_ASSIGN(auto guest, co_await OpenGuest(context));
   CAISSON_CO_ASSIGN(ExecStream stream, co_await guest->StartExec(std::move(exec.request),

@@ -37,6 +37,7 @@ Result<sandbox::SandboxSpec> ReadSpec(json::ObjectReader& reader) {
   if (auto network = reader.String("network")) {
     CAISSON_ASSIGN(spec.network, sandbox::ParseNetworkMode(*network));
   }
+  spec.writable_paths = reader.Strings("writable_paths");
   if (const json::object* env = reader.Object("env")) {
     for (const auto& [name, value] : *env) {
       if (!value.is_string()) reader.Wrong("env", "must hold strings only");
@@ -129,7 +130,9 @@ Task<Result<Reply>> Delete(Context& context) {
 constexpr std::string_view kCreateSchema =
     R"({"type":"object","properties":{"profile":{"type":"string"},
 "session_id":{"type":"string"},"network":{"enum":["closed","allow_list","named","unrestricted"]},
-"ttl_ms":{"type":"integer"},"env":{"type":"object"},"resources":{"type":"object","properties":{
+"ttl_ms":{"type":"integer"},"env":{"type":"object"},
+"writable_paths":{"type":"array","items":{"type":"string"}},
+"resources":{"type":"object","properties":{
 "cpus":{"type":"number"},"memory_bytes":{"type":"integer"},"pids":{"type":"integer"},
 "disk_bytes":{"type":"integer"}}}}})";
 constexpr std::array kSchemas{

@@ -343,7 +343,12 @@ void Connection::Flush() {
 void Connection::OnReplyOver(std::function<void(bool)> callback) { on_over_ = std::move(callback); }
 
 void Connection::FinishReply() {
-  if (!body_over_ && phase_ == Phase::kBody && !close_after_) return;  // Advance discards the rest
+  if (!body_over_ && phase_ == Phase::kBody && !close_after_) {
+    // Advance discards the rest. When what waits was held back by a sink that is gone now, no event
+    // would bring it there.
+    if (!advancing_) Advance();
+    return;
+  }
   if (auto over = std::exchange(on_over_, nullptr)) over(true);
   if (phase_ == Phase::kClosed) return;
   out_ = std::string();

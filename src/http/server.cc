@@ -9,6 +9,7 @@ namespace caisson::http {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
+constexpr size_t kWatchBytes = 4096;
 
 // Splits a target in origin form. Nothing when it is not one, or an escape is malformed.
 struct Target {
@@ -117,7 +118,38 @@ class ServerConnection {
     co_return co_await Write("0\r\n\r\n");
   }
 
+  std::stop_token WatchClient() {
+    watch_.emplace(server_.idle_stop_.get_token());
+    // Bytes behind the body are the next request: that client has not left.
+    if (parser_->done() && buffer_.empty()) watch_->tasks.Start(WaitForEnd());
+    return watch_->gone.get_token();
+  }
+
  private:
+  // The wait for the client's end beside a handler.
+  struct Watch {
+    explicit Watch(std::stop_token server) : linked(std::move(server), Forward{&gone}) {}
+    struct Forward {
+      std::stop_source* to;
+      void operator()() const { to->request_stop(); }
+    };
+    std::stop_source gone;
+    std::stop_callback<Forward> linked;
+    net::TaskGroup tasks;
+  };
+
+  Task<void> WaitForEnd() {
+    std::string piece(kWatchBytes, '\0');
+    auto got = co_await stream_->Read(piece, Until(Deadline::Never(), watch_->tasks.stop()));
+    if (got && *got > 0) {  // the next request, early
+      buffer_.append(piece, 0, *got);
+      co_return;
+    }
+    if (!got && got.error().code == ErrorCode::kCancelled) co_return;  // the handler is done
+    closing_ = true;
+    watch_->gone.request_stop();
+  }
+
   Until Busy(Millis timeout) const {
     return {Deadline::After(server_.loop().clock(), timeout), server_.cut_stop_.get_token()};
   }
@@ -188,6 +220,11 @@ class ServerConnection {
     request.path_ = std::move(target->path);
     request.query_ = std::move(target->query);
     co_await server_.handler_(request, response);
+    if (watch_.has_value()) {
+      watch_->tasks.RequestStop();
+      co_await watch_->tasks.Join();
+      watch_.reset();
+    }
     if (!response.started_) {
       co_await AnswerFault(
           {ErrorCode::kInternal, "the request was not answered", {}, std::nullopt});
@@ -247,6 +284,7 @@ class ServerConnection {
   net::StreamPtr stream_;
   std::optional<Parser> parser_;
   std::string buffer_;
+  std::optional<Watch> watch_;
   bool closing_ = false;
   bool head_only_ = false;
   bool continue_sent_ = false;
@@ -258,6 +296,8 @@ std::optional<std::string_view> ServerRequest::Query(const std::string& name) co
   if (found == query_.end()) return std::nullopt;
   return found->second;
 }
+
+void ServerRequest::StopWhenClientLeaves() { stop_ = connection_->WatchClient(); }
 
 Task<Result<std::string>> ServerRequest::ReadBody() { return connection_->ReadBody(); }
 

@@ -52,6 +52,9 @@ class ServerRequest {
   Task<Result<std::string>> ReadWholeBody(size_t limit);
   // Requested when the server wants its connections to end.
   std::stop_token stop() const { return stop_; }
+  // From now on stop() is requested when the client closes its side, too: for work that is only
+  // the client's. To be called when the body has been read.
+  void StopWhenClientLeaves();
 
  private:
   friend class ServerConnection;

@@ -189,6 +189,50 @@ TEST_F(ServerTest, DrainLetsARequestFinish) {
   EXPECT_NE(answer.find("Connection: close"), std::string::npos);
 }
 
+TEST_F(ServerTest, AHandlerHearsThatItsClientLeft) {
+  bool heard = false;
+  Handler waits = [&](ServerRequest& request, ServerResponse& response) -> Task<void> {
+    (void)co_await request.ReadWholeBody(100);
+    if (request.path() == "/wait") {
+      request.StopWhenClientLeaves();
+      Until until(Deadline::After(clock_, Millis(30'000)), request.stop());
+      auto slept = co_await loop_.Sleep(std::move(until));
+      heard = !slept && slept.error().code == ErrorCode::kCancelled;
+      co_return;
+    }
+    request.StopWhenClientLeaves();
+    (void)co_await loop_.Sleep(Until(Deadline::After(clock_, Millis(50))));
+    (void)co_await response.Send(200, {}, request.stop().stop_requested() ? "gone" : "here");
+  };
+  // What comes early is the next request, and no sign of leaving.
+  std::string all = With<std::string>(waits, [&](uint16_t port) -> Task<std::string> {
+    auto stream = (co_await net::DialTcp(loop_, "127.0.0.1", port, Soon())).value();
+    std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    EXPECT_TRUE((co_await stream->Write(request, Soon())).has_value());
+    (void)co_await loop_.Sleep(Until(Deadline::After(clock_, Millis(20))));
+    EXPECT_TRUE((co_await stream->Write(request, Soon())).has_value());
+    std::string got;
+    std::string buffer(65536, '\0');
+    while (got.find("here", got.find("here") + 1) == std::string::npos) {
+      auto more = co_await stream->Read(buffer, Soon());
+      if (!more || *more == 0) break;
+      got.append(buffer, 0, *more);
+    }
+    co_return got;
+  });
+  EXPECT_EQ(all.find("gone"), std::string::npos) << all;
+  EXPECT_NE(all.rfind("here"), all.find("here")) << all;
+  With<bool>(waits, [&](uint16_t port) -> Task<bool> {
+    auto stream = (co_await net::DialTcp(loop_, "127.0.0.1", port, Soon())).value();
+    EXPECT_TRUE(
+        (co_await stream->Write("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", Soon())).has_value());
+    (void)co_await loop_.Sleep(Until(Deadline::After(clock_, Millis(50))));
+    stream.reset();
+    co_return true;
+  });
+  EXPECT_TRUE(heard);
+}
+
 TEST_F(ServerTest, SendsContinueOnlyWhenTheBodyIsWanted) {
   auto all = With<std::string>(Echo(), [&](uint16_t port) {
     return Raw(

@@ -124,6 +124,18 @@ TEST_F(GuestFiles, ChunkedBodiesAndBrokenUploads) {
   EXPECT_EQ(expecting.ReadResponse().status, 200);
 }
 
+TEST_F(GuestFiles, ARefusedUploadLeavesItsStreamUsable) {
+  Put("f", "old");
+  HttpStream stream(guest_->socket_path());
+  // Its body is held back while the file is hashed, and refused without having been looked at.
+  for (std::string_view body : {"one", "another"}) {
+    stream.SendRequest("PUT", "/v1/files/content?path=f&if_match=00", body);
+    EXPECT_EQ(stream.ReadResponse().Code(), "precondition_failed");
+  }
+  stream.SendRequest("GET", "/v1/files/content?path=f");
+  EXPECT_EQ(stream.ReadResponse().body, "old");
+}
+
 TEST_F(GuestFiles, ALateUploadChangesNothing) {
   Put("c", "before");
   HttpStream slow(guest_->socket_path());
