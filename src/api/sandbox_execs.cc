@@ -280,6 +280,8 @@ Task<Result<Reply>> Start(Context& context) {
   CAISSON_CO_ASSIGN(auto guest, co_await OpenGuest(context));
   Until until = Within(context, kGuestCallTime);
   if (WantsStream(context)) {
+    // Its follower alone: the command goes on.
+    context.request.StopWhenClientLeaves();
     CAISSON_CO_ASSIGN(ExecStream stream, co_await guest->StartExec(std::move(exec.request), until));
     co_return co_await ExecStreamed(context, stream, nullptr);
   }
@@ -316,6 +318,7 @@ Task<Result<Reply>> WriteExec(Context& context) {
 
 Task<Result<Reply>> FollowExec(Context& context) {
   CAISSON_CO_ASSIGN(uint64_t after, ReadNumber(context, "after", 0));
+  context.request.StopWhenClientLeaves();
   CAISSON_CO_ASSIGN(auto guest, co_await OpenGuest(context));
   CAISSON_CO_ASSIGN(ExecStream stream, co_await guest->AttachExec(context.Param("exec"), after,
                                                                   Within(context, kGuestCallTime)));

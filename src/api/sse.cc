@@ -30,6 +30,7 @@ bool EndsRun(const events::Event& event, const RunId& run) {
 
 Task<Result<Reply>> StreamEvents(Context& context, StreamRequest stream) {
   store::Store& store = context.services.store;
+  context.request.StopWhenClientLeaves();
   bool over = false;  // the end of the run is in the log, perhaps before what is asked for
   if (!stream.until_end_of.empty()) {
     CAISSON_CO_ASSIGN(store::RunRow run, co_await store.GetRun(context.scope, stream.until_end_of));

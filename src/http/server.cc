@@ -119,9 +119,11 @@ class ServerConnection {
   }
 
   std::stop_token WatchClient() {
-    watch_.emplace(server_.idle_stop_.get_token());
-    // Bytes behind the body are the next request: that client has not left.
-    if (parser_->done() && buffer_.empty()) watch_->tasks.Start(WaitForEnd());
+    if (!watch_.has_value()) {
+      watch_.emplace(server_.idle_stop_.get_token());
+      // Bytes behind the body are the next request: that client has not left.
+      if (parser_->done() && buffer_.empty()) watch_->tasks.Start(WaitForEnd());
+    }
     return watch_->gone.get_token();
   }
 
