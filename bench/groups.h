@@ -31,6 +31,7 @@ Task<Result<void>> RunExecGroup(Bench& bench);
 Task<Result<void>> RunFilesGroup(Bench& bench);
 Task<Result<void>> RunServerGroup(Bench& bench);
 Task<Result<void>> RunEventsGroup(Bench& bench);
+Task<Result<void>> RunSearchGroup(Bench& bench);
 Task<Result<void>> RunTurnGroup(Bench& bench);
 
 }  // namespace caisson::bench

@@ -166,8 +166,10 @@ constexpr std::array kSchemas{
     Schema{"GrepResult",
            "matches:[GrepMatch] truncated:bool reason?:limit|deadline files_searched:int "
            "binary_skipped:int unreadable:int"},
+    // With `context` it is a line near one that matches.
     Schema{"GrepMatch",
-           "path:string path_base64?:string line:int text:string text_base64?:string cut?:bool"},
+           "path:string path_base64?:string line:int text:string text_base64?:string cut?:bool "
+           "context?:bool"},
 };
 
 constexpr std::array kRoutes{
@@ -188,7 +190,7 @@ constexpr std::array kRoutes{
           One("RemovedFile"), Remove},
     Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject,
           One("GlobResult"), Glob},
-    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text.", kObject,
+    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text or pattern.", kObject,
           One("GrepResult"), Grep},
 };
 
