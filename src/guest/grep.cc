@@ -24,8 +24,6 @@ constexpr size_t kSniffBytes = 8 * 1024;
 constexpr size_t kReadBytes = 256 * 1024;
 constexpr size_t kMaxHeldLine = 4 * 1024 * 1024;  // a longer line is searched in parts
 
-int64_t CountLines(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
-
 // The line at text[at], without its end; `at` moves behind it.
 std::string_view TakeLine(std::string_view text, size_t& at) {
   size_t end = std::min(text.find('\n', at), text.size());

@@ -23,6 +23,9 @@ std::string_view CutText(std::string_view text, size_t limit);
 // Where `needle` (not empty) is in the text, from `from` on; npos if nowhere. Made for long texts.
 size_t FindBytes(std::string_view text, std::string_view needle, size_t from);
 
+// How many line feeds there are.
+int64_t CountLines(std::string_view text);
+
 std::string Base64Encode(std::string_view bytes);
 // Strict: padded, no white space, no stray bits; nothing otherwise.
 std::optional<std::string> Base64Decode(std::string_view text);
