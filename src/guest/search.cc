@@ -9,11 +9,15 @@
 
 #include "guest/glob.h"
 #include "guest/loop.h"
+#include "guest/protocol.h"
 
 namespace caisson::guest {
 namespace {
 
-constexpr size_t kMaxReplyBytes = 48 * 1024 * 1024;
+// What is written last may add some more: a line of 1 MiB can have 8 MiB as JSON. Together that is
+// what a reader of JSON takes.
+constexpr size_t kMaxReplyBytes = 8 * 1024 * 1024;
+static_assert(2 * kMaxReplyBytes <= kMaxJsonBytes);
 constexpr const char kDeadline[] = "deadline";
 constexpr const char kLimit[] = "limit";
 

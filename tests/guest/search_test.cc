@@ -93,6 +93,7 @@ TEST_F(GuestSearch, GlobContract) {
           .Code(),
       "invalid_pattern");
   EXPECT_EQ(Glob({{"path", "none"}, {"pattern", "*"}}).Code(), "file_not_found");
+  EXPECT_FALSE(Glob({{"pattern", "*.py"}, {"limit", 4}}).Json().at("truncated").as_bool());
 }
 
 TEST_F(GuestSearch, Case28_And32_OddTrees) {
@@ -199,6 +200,32 @@ TEST_F(GuestSearch, ContextAndLimits) {
   EXPECT_TRUE(cut.at(0).at("cut").as_bool());
   EXPECT_FALSE(cut.at(1).as_object().contains("cut"));
   EXPECT_TRUE(cut.at(1).at("context").as_bool());
+}
+
+TEST_F(GuestSearch, TheReplyHasALimit) {
+  Sh("head -c 1000000 /dev/zero | tr '\\0' '\\001' > line; echo >> line; i=0; echo hit > f; while "
+     "[ $i -lt "
+     "60 ]; do cat line >> f; i=$((i+1)); done");
+  for (bool context : {false, true}) {
+    // Each byte is six as JSON.
+    json::object body{{"path", "f"}, {"max_line_bytes", 1'000'000}};
+    body["pattern"] = context ? "hit" : "\x01";
+    if (context) body["after"] = 100;
+    auto found = Grep(body);
+    ASSERT_EQ(found.status, 200) << found.body.substr(0, 200);
+    EXPECT_EQ(found.Json().at("reason"), "limit");
+    EXPECT_GT(found.body.size(), 8U << 20);
+    EXPECT_LT(found.body.size(), kMaxJsonBytes);
+  }
+}
+
+TEST_F(GuestSearch, Case24_LineNumbersAreThoseOfRead) {
+  Sh("printf 'a\\fb\\vc\\302\\205d\\342\\200\\250e\\r\\nold\\rmac\\n\\nneedle' > f");
+  auto found = Grep({{"path", "f"}, {"pattern", "needle"}});
+  EXPECT_THAT(Lines(found), ElementsAre(4));
+  auto read = guest_->Call("GET", std::string(kPathFileLines) + "?path=f&newline=keep&offset=3");
+  EXPECT_EQ(read.body, "needle");
+  EXPECT_EQ(json::parse(read.headers.at("caisson-meta")).at("total_lines"), 4);
 }
 
 // What a piece of the file ends in, and lines over 4 MiB.
@@ -393,6 +420,7 @@ TEST_F(GuestSearch, Case34_SearchSeesWhatReadMay) {
   EXPECT_EQ(environ_files.at("matches").as_array().size(), 0U);
   auto root = Glob({{"path", "/"}, {"pattern", "proc/*/environ"}}).Json();
   EXPECT_EQ(root.at("matches").as_array().size(), 0U);
+  EXPECT_EQ(Glob({{"pattern", "../../**"}}).Code(), "invalid_pattern");
   auto shadow = Grep({{"path", "/etc/shadow"}, {"pattern", "root"}});
   EXPECT_EQ(shadow.Code(), "file_access_denied");
 }
@@ -408,6 +436,24 @@ TEST_F(GuestSearch, ASlowPatternEndsByItsDeadlineWithWhatWasFound) {
   ASSERT_EQ(late.status, 200) << late.body;
   EXPECT_THAT(Paths(late), ElementsAre("a"));
   if (kMeasures) EXPECT_EQ(late.Json().at("reason"), "deadline");
+}
+
+TEST_F(GuestSearch, GlobEndsByItsDeadline) {
+  Sh("mkdir t; cd t; i=0; while [ $i -lt 40000 ]; do : > f$i; i=$((i+1)); done");
+  std::string reason;
+  for (int ms = 4; ms < 1000 && reason.empty(); ms *= 2) {
+    auto late = guest_->Call("POST", kPathGlob, R"({"path":"t","pattern":"*none"})",
+                             {{"Caisson-Deadline-Ms", std::to_string(ms)}});
+    if (late.status != 200) {
+      EXPECT_EQ(late.Code(), "deadline_exceeded");
+    } else {
+      auto value = late.Json();
+      EXPECT_EQ(value.at("matches").as_array().size(), 0U);
+      if (!value.at("truncated").as_bool()) break;  // a fast machine
+      reason = std::string(value.at("reason").as_string());
+    }
+  }
+  if (!reason.empty()) EXPECT_EQ(reason, "deadline");
 }
 
 TEST_F(GuestSearch, DeadlinesGiveWhatWasFound) {
