@@ -118,6 +118,7 @@ class GrepVisitor : public Search {
     int64_t number = 0;
     std::string text;  // of which the reply's cap may want to cut more, so a little longer
   };
+
   // Room for the next read behind what is held.
   void Reserve() {
     if (capacity_ - used_ >= kReadBytes / 2) return;

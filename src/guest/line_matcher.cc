@@ -187,31 +187,39 @@ uint32_t LineMatcher::AtLineEnd(const State& state) {
   return matches ? kMatched : kFirstState;
 }
 
-uint32_t LineMatcher::Make(uint32_t from, uint8_t byte) {
-  const State state = states_[from];
+// What follows a state by a byte: kMatched, at a line's end the first state, or else kUnmade and
+// the threads and flags in next_ and next_flags_.
+uint32_t LineMatcher::Step(const State& state, uint8_t byte) {
   if (byte == '\n') return AtLineEnd(state);
   bool word = regex_.has_word_edges_ && IsWordByte(byte);
   bool after_word = (state.flags & kAfterWord) != 0;
-  uint8_t flags = word ? kAfterWord : 0;
+  next_flags_ = word ? kAfterWord : 0;
   if (byte == '\r') {
-    flags = kAfterCr;
-    if (Resolve(state, true, after_word)) flags |= kMatchedBeforeCr;
+    next_flags_ = kAfterCr;
+    if (Resolve(state, true, after_word)) next_flags_ |= kMatchedBeforeCr;
   }
   if (Resolve(state, false, after_word != word)) return kMatched;
   next_.clear();
   round_++;
   for (Thread thread : resolved_) Advance(thread, byte);
   Follow(0, 0, next_);  // a match may start at any place
-  size_t bytes = rows_.size() * sizeof rows_[0] + threads_.size() * sizeof threads_[0];
-  if (bytes < kMaxCacheBytes) {
-    uint32_t next = Intern(flags);
-    rows_[from * size_t{256} + byte] = next;
-    return next;
+  return kUnmade;
+}
+
+uint32_t LineMatcher::Make(uint32_t from, uint8_t byte) {
+  uint32_t next = Step(states_[from], byte);
+  if (next == kUnmade) {
+    size_t bytes = rows_.size() * sizeof rows_[0] + threads_.size() * sizeof threads_[0];
+    if (bytes >= kMaxCacheBytes) {
+      std::vector<Thread> kept = std::move(next_);
+      Forget();
+      next_ = std::move(kept);
+      return Intern(next_flags_);
+    }
+    next = Intern(next_flags_);
   }
-  std::vector<Thread> kept = std::move(next_);
-  Forget();
-  next_ = std::move(kept);
-  return Intern(flags);
+  rows_[from * size_t{256} + byte] = next;
+  return next;
 }
 
 LineMatcher::Found LineMatcher::Feed(std::string_view text, size_t& at) {
@@ -225,8 +233,14 @@ LineMatcher::Found LineMatcher::Feed(std::string_view text, size_t& at) {
     auto byte = static_cast<uint8_t>(*p);
     uint32_t next = rows[state * size_t{256} + byte];
     if (next > kDead) {
-      state = next;
       p++;
+      if (next == state) {
+        // Most text is no part of a match: it is passed faster where one load need not wait for
+        // another.
+        const uint32_t* row = rows + state * size_t{256};
+        while (p < end && row[static_cast<uint8_t>(*p)] == state) p++;
+      }
+      state = next;
       continue;
     }
     if (next == kUnmade && state != kDead) {

@@ -57,7 +57,8 @@ class LineMatcher {
   // Of instructions looked at, before Feed pauses: some milliseconds.
   static constexpr size_t kPauseWork = 500'000;
 
-  uint32_t Make(uint32_t state, uint8_t byte);
+  uint32_t Make(uint32_t from, uint8_t byte);
+  uint32_t Step(const State& state, uint8_t byte);
   uint32_t AtLineEnd(const State& state);
   bool Resolve(const State& state, bool at_end, bool at_word_edge);
   void Follow(size_t pc, uint8_t flags, std::vector<Thread>& out);
@@ -82,6 +83,7 @@ class LineMatcher {
   // Of one step.
   std::vector<Thread> resolved_;
   std::vector<Thread> next_;
+  uint8_t next_flags_ = 0;
   std::vector<uint32_t> stack_;
   std::vector<uint32_t> seen_;  // by instruction: the last `round_` that met it
   uint32_t round_ = 0;
