@@ -45,8 +45,8 @@ bool GoodRequestId(std::string_view id) {
 }  // namespace
 
 std::vector<Resource> Resources() {
-  return {HealthResource(), DefinitionResource(), SessionResource(),
-          EventResource(),  SandboxResource(),    SandboxFileResource()};
+  return {HealthResource(),  DefinitionResource(),  SessionResource(),    EventResource(),
+          SandboxResource(), SandboxExecResource(), SandboxFileResource()};
 }
 
 Router::Router() {

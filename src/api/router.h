@@ -31,6 +31,7 @@ Resource DefinitionResource();
 Resource SessionResource();
 Resource EventResource();
 Resource SandboxResource();
+Resource SandboxExecResource();
 Resource SandboxFileResource();
 std::vector<Resource> Resources();
 

@@ -17,7 +17,7 @@ json::object TypeSchema(std::string_view type) {
     return {{"type", "array"}, {"items", TypeSchema(type.substr(1, type.size() - 2))}};
   }
   if (type.ends_with("|null")) {
-    return {{"type", {TypeSchema(type.substr(0, type.find('|')))["type"], "null"}}};
+    return {{"anyOf", {TypeSchema(type.substr(0, type.rfind('|'))), {{"type", "null"}}}}};
   }
   if (type.find('|') != std::string_view::npos) {
     json::array words;

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <random>
 
 #include "guest/config.h"
+#include "guest/diff.h"
 #include "guest/exec_manager.h"
 #include "guest/exec_stream.h"
 #include "guest/file_content.h"
@@ -271,6 +274,95 @@ TEST(ConfigTest, Parse) {
   }
 }
 
+// Applies hunks as patch(1) does, and checks what they say of the old text.
+std::string Apply(std::string_view old_text, std::string_view diff) {
+  std::vector<std::string> lines;
+  for (std::string_view rest = old_text; !rest.empty();) {
+    size_t size = std::min(rest.find('\n'), rest.size() - 1) + 1;
+    lines.emplace_back(rest.substr(0, size));
+    rest.remove_prefix(size);
+  }
+  std::string result;
+  size_t at = 0;        // of the old text's lines
+  size_t new_line = 0;  // given out so far
+  std::string pending;  // the line before a possible remark
+  char mark = 0;
+  auto settle = [&] {
+    if (mark == ' ' || mark == '-') {
+      EXPECT_LT(at, lines.size());
+      if (at < lines.size()) EXPECT_EQ(lines[at++], pending);
+    }
+    if (mark == ' ' || mark == '+') {
+      result += pending;
+      new_line++;
+    }
+    mark = 0;
+  };
+  for (std::string_view rest = diff; !rest.empty();) {
+    size_t size = rest.find('\n') + 1;
+    std::string_view line = rest.substr(0, size);
+    rest.remove_prefix(size);
+    if (line.starts_with("\\")) {
+      pending.pop_back();
+      continue;
+    }
+    settle();
+    if (!line.starts_with("@@")) {
+      mark = line[0];
+      pending = line.substr(1);
+      continue;
+    }
+    size_t old_start = 0, old_count = 1, new_start = 0, new_count = 1;
+    std::string head(line);
+    size_t plus = head.find('+');
+    if (sscanf(head.c_str(), "@@ -%zu,%zu", &old_start, &old_count) < 1) ADD_FAILURE() << head;
+    if (sscanf(head.c_str() + plus, "+%zu,%zu", &new_start, &new_count) < 1) ADD_FAILURE() << head;
+    size_t begin = old_count == 0 ? old_start : old_start - 1;
+    for (; at < begin; at++, new_line++) result += lines[at];
+    EXPECT_EQ(new_line, new_count == 0 ? new_start : new_start - 1) << head;
+  }
+  settle();
+  for (; at < lines.size(); at++) result += lines[at];
+  return result;
+}
+
+TEST(DiffTest, ReadsAsUsual) {
+  EditResult edited =
+      *ReplaceText("1\n2\n3\n4\n5\n6\n7\n8\n9\n", {.old_text = "5\n6", .new_text = "x"});
+  Diff diff = UnifiedDiff("1\n2\n3\n4\n5\n6\n7\n8\n9\n", edited.content, edited.spans, 1000);
+  EXPECT_EQ(diff.text, "@@ -2,8 +2,7 @@\n 2\n 3\n 4\n-5\n-6\n+x\n 7\n 8\n 9\n");
+  EXPECT_FALSE(diff.cut);
+  edited = *ReplaceText("only", {.old_text = "only", .new_text = ""});
+  diff = UnifiedDiff("only", edited.content, edited.spans, 1000);
+  EXPECT_EQ(diff.text, "@@ -1 +0,0 @@\n-only\n\\ No newline at end of file\n");
+  diff = UnifiedDiff("only", edited.content, edited.spans, 10);
+  EXPECT_TRUE(diff.cut && diff.text.empty());
+}
+
+TEST(DiffTest, GivesTheNewTextFromTheOld) {
+  std::mt19937 random(7);
+  const std::string pieces[] = {"a", "b", "\n", "a\n", "\n\n", "ab", "x", ""};
+  auto text = [&](size_t length) {
+    std::string made;
+    while (length-- > 0) made += pieces[random() % std::size(pieces)];
+    return made;
+  };
+  int changed = 0;
+  for (int round = 0; round < 20'000; round++) {
+    std::string old_text = text(random() % 40);
+    EditRequest edit{
+        .old_text = text(1 + random() % 3), .new_text = text(random() % 3), .replace_all = true};
+    auto edited = ReplaceText(old_text, edit);
+    if (!edited) continue;
+    changed++;
+    Diff diff = UnifiedDiff(old_text, edited->content, edited->spans, SIZE_MAX);
+    ASSERT_EQ(Apply(old_text, diff.text), edited->content)
+        << testing::PrintToString(old_text) << testing::PrintToString(edit.old_text)
+        << testing::PrintToString(edit.new_text) << diff.text;
+  }
+  EXPECT_GT(changed, 1000);
+}
+
 TEST(ExecSpecTest, Validation) {
   Config config;
   config.work_dir = "/w";
@@ -285,7 +377,8 @@ TEST(ExecSpecTest, Validation) {
         R"({"command":"x","timeout_ms":-1})", R"({"command":"x","tail_bytes":2000000})",
         R"({"command":"x","stdin":"file"})", R"({"command":"x","pty":{"rows":0,"cols":1}})",
         R"({"command":"x","env":{"a":1}})", R"({"command":"x","env":["a"]})",
-        R"({"command":"x","background":"yes"})"}) {
+        R"({"command":"x","background":"yes"})", R"({"command":"x","umask":"8"})",
+        R"({"command":"x","umask":"01777"})", R"({"argv":["x"],"login":true})"}) {
     EXPECT_FALSE(parse(bad).has_value()) << bad;
   }
 }

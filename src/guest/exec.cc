@@ -55,16 +55,21 @@ Result<void> Exec::Start(std::function<void(Exec&, std::optional<Error>)> starte
     CAISSON_TRY(OpenStdio(request, theirs));
   }
   request.cwd = spec_.cwd;
+  request.umask = spec_.umask;
   request.env = Environment();
   UniqueFd script;
   if (!spec_.argv.empty()) {
     request.argv = spec_.argv;
-  } else if (spec_.command.size() < kMaxArgBytes) {
-    request.argv = {"/bin/sh", "-c", spec_.command};
   } else {
-    CAISSON_ASSIGN(script, ScriptFile());
-    request.script = script.get();
-    request.argv = {"/bin/sh", "/proc/self/fd/3"};
+    request.argv = {spec_.login ? context_.config.user.shell : "/bin/sh"};
+    if (spec_.login) request.argv.emplace_back("-l");
+    if (spec_.command.size() < kMaxArgBytes) {
+      request.argv.insert(request.argv.end(), {"-c", spec_.command});
+    } else {
+      CAISSON_ASSIGN(script, ScriptFile());
+      request.script = script.get();
+      request.argv.emplace_back("/proc/self/fd/3");
+    }
   }
   UniqueFd control;
   if (context_.supervised) {

@@ -57,6 +57,8 @@ struct ExecSpec {
   bool kill_on_limit = false;
   bool kill_on_disconnect = false;
   bool background = false;
+  bool login = false;  // shell text runs in the user's login shell
+  uint32_t umask = 022;
 };
 
 class Exec {

@@ -115,6 +115,13 @@ Result<ExecSpec> ParseExecSpec(const Json& body, const Config& config, uint64_t 
     fields.Complain("`on_disconnect` must be kill or continue");
   }
   spec.background = fields.Bool("background", false);
+  spec.login = fields.Bool("login", false);
+  if (spec.login && !spec.argv.empty()) fields.Complain("`login` is for `command`");
+  if (auto text = fields.Bytes("umask")) {
+    auto mode = ParseOctalMode(*text);
+    if (!mode || *mode > 0777) fields.Complain("`umask` must be octal digits, at most 0777");
+    spec.umask = mode.value_or(022);
+  }
   if (fields.error()) return Fail(*fields.error());
   return spec;
 }

@@ -2,12 +2,24 @@
 
 #include <utility>
 
+#include "guest/file_batch.h"
 #include "guest/file_content.h"
+#include "guest/file_copy.h"
 #include "guest/protocol.h"
 #include "guest/text.h"
 
 namespace caisson::guest {
 namespace {
+
+Result<std::optional<uint32_t>> FieldMode(Fields& fields) {
+  auto text = fields.Bytes("mode");
+  if (!text) return std::optional<uint32_t>();
+  auto mode = ParseOctalMode(*text);
+  if (!mode) return Fail(ErrorCode::kInvalidArgument, "`mode` must be octal digits");
+  return mode;
+}
+
+}  // namespace
 
 Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int64_t fallback,
                          int64_t low, int64_t high) {
@@ -23,16 +35,6 @@ Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int6
   return Fail(ErrorCode::kInvalidArgument, "`" + std::string(name) + "` must be between " +
                                                Decimal(low) + " and " + Decimal(high));
 }
-
-Result<std::optional<uint32_t>> FieldMode(Fields& fields) {
-  auto text = fields.Bytes("mode");
-  if (!text) return std::optional<uint32_t>();
-  auto mode = ParseOctalMode(*text);
-  if (!mode) return Fail(ErrorCode::kInvalidArgument, "`mode` must be octal digits");
-  return mode;
-}
-
-}  // namespace
 
 bool QueryFlag(const HttpRequest& request, std::string_view name) {
   const std::string* text = request.Query(name);
@@ -91,6 +93,7 @@ void FileCalls::PostRoute(std::string_view path, BodyHandler handler) {
 }
 
 void FileCalls::Install() {
+  archives_.Install();
   auto get = [this](std::string_view path, void (FileCalls::*handler)(Connection&)) {
     server_.Route("GET", path, [this, handler](Connection& connection, std::string_view) {
       (this->*handler)(connection);
@@ -99,13 +102,26 @@ void FileCalls::Install() {
   get(kPathFileStat, &FileCalls::Stat);
   get(kPathFileList, &FileCalls::List);
   get(kPathFileLines, &FileCalls::Lines);
-  get(kPathFileContent, &FileCalls::Get);
-  server_.Route("PUT", kPathFileContent,
-                [this](Connection& connection, std::string_view) { Put(connection); });
+  server_.Route("GET", kPathFileContent, [this](Connection& connection, std::string_view) {
+    GetFileContent(Context(), connection);
+  });
+  server_.Route("PUT", kPathFileContent, [this](Connection& connection, std::string_view) {
+    PutFileContent(Context(), connection);
+  });
   PostRoute(kPathFileEdit, [this](Connection& c, Fields& fields) { Edit(c, fields); });
   PostRoute(kPathFileMkdir, [this](Connection& c, Fields& fields) { MakeDir(c, fields); });
   PostRoute(kPathFileMove, [this](Connection& c, Fields& fields) { Move(c, fields); });
+  PostRoute(kPathFileCopy, [this](Connection& c, Fields& fields) { Copy(c, fields); });
   PostRoute(kPathFileRemove, [this](Connection& c, Fields& fields) { Remove(c, fields); });
+  server_.Route("POST", kPathFileUpload, [this](Connection& connection, std::string_view) {
+    UploadFiles(Context(), connection);
+  });
+  PostRoute(kPathFileDownload,
+            [this](Connection& c, Fields& fields) { DownloadFiles(Context(), c, fields); });
+}
+
+FileContentContext FileCalls::Context() const {
+  return FileContentContext{loop_, server_, identity_, paths_};
 }
 
 void FileCalls::Answer(Connection& connection, const std::string& path, const FileResult& result) {
@@ -140,7 +156,7 @@ void FileCalls::RunInWorker(Connection& connection, Effect effect, std::string p
   auto deadline = CallDeadline(connection);
   if (!deadline) return connection.ReplyError(deadline.error());
   auto started = workers_.Start(
-      *deadline, paths_.work_dir_fd(), job,
+      *deadline, {paths_.work_dir_fd()}, job,
       [this, effect, path, id = connection.id()](WorkerFate fate, FileResult result) {
         if (fate != WorkerFate::kAnswered && effect == Effect::kChanges) {
           server_.MarkUnclean("a change of files did not end by its deadline");
@@ -280,12 +296,19 @@ void FileCalls::Remove(Connection& connection, Fields& fields) {
   RunInWorker(connection, Effect::kChanges, path->text, job);
 }
 
-void FileCalls::Get(Connection& connection) {
-  GetFileContent(FileContentContext{loop_, server_, identity_, paths_}, connection);
-}
-
-void FileCalls::Put(Connection& connection) {
-  PutFileContent(FileContentContext{loop_, server_, identity_, paths_}, connection);
+void FileCalls::Copy(Connection& connection, Fields& fields) {
+  CopyCall call;
+  auto from = PathFromFields(fields, "from");
+  if (!from) return connection.ReplyError(from.error());
+  auto to = PathFromFields(fields, "to");
+  if (!to) return connection.ReplyError(to.error());
+  call.from = *from;
+  call.to = *to;
+  call.overwrite = fields.Bool("overwrite", false);
+  call.recursive = fields.Bool("recursive", false);
+  if (fields.error()) return connection.ReplyError(*fields.error());
+  RunInWorker(connection, Effect::kChanges, from->text,
+              [this, call] { return CopyFiles(paths_, call); });
 }
 
 }  // namespace caisson::guest

@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "guest/archive_calls.h"
 #include "guest/children.h"
 #include "guest/connection.h"
+#include "guest/file_content.h"
 #include "guest/file_ops.h"
 #include "guest/identity.h"
 #include "guest/json.h"
@@ -35,7 +37,8 @@ class FileCalls {
         server_(server),
         identity_(identity),
         paths_(std::move(paths)),
-        workers_(loop, children, identity) {}
+        workers_(loop, children, identity),
+        archives_(loop, server, workers_, paths_) {}
 
   using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
   void PostRoute(std::string_view path, BodyHandler handler);
@@ -48,20 +51,24 @@ class FileCalls {
   void Stat(Connection& connection);
   void List(Connection& connection);
   void Lines(Connection& connection);
-  void Get(Connection& connection);
-  void Put(Connection& connection);
   void Edit(Connection& connection, Fields& fields);
   void MakeDir(Connection& connection, Fields& fields);
   void Move(Connection& connection, Fields& fields);
+  void Copy(Connection& connection, Fields& fields);
   void Remove(Connection& connection, Fields& fields);
+  FileContentContext Context() const;
 
   Loop& loop_;
   Server& server_;
   const Identity& identity_;
   Paths paths_;
   Workers workers_;
+  ArchiveCalls archives_;
 };
 
+// A number of the query between `low` and `high`; kInvalidArgument.
+Result<int64_t> QueryInt(const HttpRequest& request, std::string_view name, int64_t fallback,
+                         int64_t low, int64_t high);
 // `path` and `root` of a request's query or body; kInvalidArgument or kInvalidPath.
 Result<FilePath> PathFromQuery(const HttpRequest& request);
 Result<FilePath> PathFromFields(Fields& fields, std::string_view name);

@@ -114,8 +114,7 @@ void SendContent(const FileContentContext& context, Connection& connection, Uniq
   JsonWriter meta;
   meta.BeginObject().Field("size_bytes", status.st_size);
   meta.Field("mode", OctalMode(status.st_mode & 07777));
-  meta.Field("modified_at_ms", static_cast<int64_t>(status.st_mtim.tv_sec) * 1000 +
-                                   status.st_mtim.tv_nsec / 1'000'000);
+  meta.Field("modified_at_ms", ModifiedAtMs(status));
   if (!hash.empty()) meta.Field("sha256", hash);
   meta.EndObject();
   std::string extra(kHeaderMeta);

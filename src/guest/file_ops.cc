@@ -278,7 +278,13 @@ FileResult EditFile(const Paths& paths, const EditCall& call, const Identity* id
   }
   JsonWriter json;
   json.BeginObject().Field("count", edited.count).Field("sha256", Sha256::Hex(edited.content));
-  json.Field("size_bytes", static_cast<int64_t>(edited.content.size())).EndObject();
+  json.Field("size_bytes", static_cast<int64_t>(edited.content.size()));
+  if (call.dry_run) {
+    constexpr size_t kMaxDiffBytes = 256 * 1024;
+    Diff diff = UnifiedDiff(content, edited.content, edited.spans, kMaxDiffBytes);
+    json.Bytes("diff", diff.text).Flag("diff_cut", diff.cut);
+  }
+  json.EndObject();
   return FileReply{json.Take(), std::nullopt};
 }
 

@@ -209,7 +209,7 @@ class GrepVisitor : public Search {
       if (!Found([&] { return finder_.Find(hit); })) break;
       size_t start = hit == at ? at : std::max(at, LineBefore(text, hit + 1));
       if (!WriteAfter(text, at, start)) return false;
-      line_ += CountLines(text.substr(at, start - at));
+      line_ += CountLineFeeds(text.substr(at, start - at));
       at = start;
       if (!AdmitMatch() || !WriteBefore(text, start)) return false;
       after_left_ = call_.after;
@@ -222,7 +222,7 @@ class GrepVisitor : public Search {
     if (!WriteAfter(text, at, text.size())) return false;
     if (last) return true;
     if (in_file_ >= call_.limit_per_file && after_left_ == 0) return false;
-    line_ += CountLines(text.substr(at));
+    line_ += CountLineFeeds(text.substr(at));
     KeepLast(text);
     return true;
   }

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,6 +125,7 @@ void SwitchIdentity(const LaunchPlan& plan) {
   if (join_cgroup) JoinCgroup(plan);
   SetUpStdio(plan);
   SwitchIdentity(plan);
+  ::umask(plan.umask);
   if (::chdir(plan.cwd) != 0) Stop(plan, LaunchStep::kWorkDir, errno);
   uint64_t no_signals = 0;
   ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof no_signals);

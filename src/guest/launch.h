@@ -46,6 +46,7 @@ struct LaunchPlan {
   int cgroup = -1;              // directory of the cgroup-v2 group to be born in
   bool terminal = false;        // stdio[0] becomes the controlling terminal
   bool sibling = false;         // the child's parent is the caller's parent
+  uint32_t umask = 022;
   const char* cwd = nullptr;
   char* const* argv = nullptr;
   char* const* env = nullptr;

@@ -130,7 +130,9 @@ Result<EditResult> ReplaceText(std::string_view content, const EditRequest& requ
   for (size_t at = content.find(old_text); at != std::string_view::npos;
        at = content.find(old_text, from)) {
     result.content.append(content.substr(from, at - from));
+    size_t begin = result.content.size();
     result.content.append(new_text);
+    result.spans.push_back({at, at + old_text.size(), begin, result.content.size()});
     from = at + old_text.size();
   }
   result.content.append(content.substr(from));

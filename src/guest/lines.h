@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "guest/diff.h"
 
 namespace caisson::guest {
 
@@ -43,6 +45,7 @@ struct EditRequest {
 struct EditResult {
   std::string content;
   int64_t count = 0;
+  std::vector<Span> spans;  // what was replaced
 };
 
 // Literal, from the left, not overlapping. kStringNotFound, kMultipleOccurrences (also when the

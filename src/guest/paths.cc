@@ -202,13 +202,16 @@ bool Paths::IsProtected(const struct stat& status) const {
   return is(root_id_) || is(work_id_);
 }
 
+int64_t ModifiedAtMs(const struct stat& status) {
+  return static_cast<int64_t>(status.st_mtim.tv_sec) * 1000 + status.st_mtim.tv_nsec / 1'000'000;
+}
+
 void WriteEntry(JsonWriter& json, std::string_view path, std::string_view name,
                 const struct stat& status, const std::string* target) {
   json.Bytes("path", path).Bytes("name", name).Field("type", TypeName(status.st_mode));
   json.Field("size_bytes", status.st_size).Field("mode", OctalMode(status.st_mode & 07777));
   json.Field("uid", status.st_uid).Field("gid", status.st_gid);
-  json.Field("modified_at_ms", static_cast<int64_t>(status.st_mtim.tv_sec) * 1000 +
-                                   status.st_mtim.tv_nsec / 1'000'000);
+  json.Field("modified_at_ms", ModifiedAtMs(status));
   if (target != nullptr) json.Bytes("target", *target);
 }
 

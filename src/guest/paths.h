@@ -73,6 +73,8 @@ class Paths {
 // An entry of section 6, into an open JSON object.
 void WriteEntry(JsonWriter& json, std::string_view path, std::string_view name,
                 const struct stat& status, const std::string* target);
+// Of its modification, in Unix milliseconds.
+int64_t ModifiedAtMs(const struct stat& status);
 // readlink of `name` in `directory` ("" for the descriptor itself); empty when it cannot be read.
 std::string ReadLink(int directory, const char* name);
 

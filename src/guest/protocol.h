@@ -36,6 +36,7 @@ inline constexpr std::string_view kMediaJson = "application/json";
 inline constexpr std::string_view kMediaBytes = "application/octet-stream";
 // A stream of records, see RecordHeader.
 inline constexpr std::string_view kMediaRecords = "application/vnd.caisson.records";
+inline constexpr std::string_view kMediaTar = "application/x-tar";
 
 // --- Paths of the calls -----------------------------------------------------------------------
 
@@ -50,7 +51,11 @@ inline constexpr std::string_view kPathFileLines = "/v1/files/lines";
 inline constexpr std::string_view kPathFileEdit = "/v1/files/edit";
 inline constexpr std::string_view kPathFileMkdir = "/v1/files/mkdir";
 inline constexpr std::string_view kPathFileMove = "/v1/files/move";
+inline constexpr std::string_view kPathFileCopy = "/v1/files/copy";
 inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
+inline constexpr std::string_view kPathFileUpload = "/v1/files/upload";
+inline constexpr std::string_view kPathFileDownload = "/v1/files/download";
+inline constexpr std::string_view kPathFileArchive = "/v1/files/archive";
 inline constexpr std::string_view kPathGlob = "/v1/search/glob";
 inline constexpr std::string_view kPathGrep = "/v1/search/grep";
 inline constexpr std::string_view kPathShutdown = "/v1/shutdown";
@@ -74,6 +79,19 @@ inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // payload of one record
 inline constexpr uint32_t kKillGraceMs = 10'000;      // from SIGKILL to giving up on confirmation
 inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
 
+// Many files in one call: what applies when the call does not say, and what it may say at most.
+struct BatchLimits {
+  int64_t max_files = 64;
+  int64_t max_file_bytes = 8 * 1024 * 1024;
+  int64_t max_total_bytes = 32 * 1024 * 1024;
+};
+inline constexpr BatchLimits kBatchCeiling{256, 64 * 1024 * 1024, 256 * 1024 * 1024};
+
+// Of an archive that is unpacked, when the call does not say.
+inline constexpr int64_t kArchiveEntries = 10'000;
+inline constexpr int64_t kMaxArchiveEntries = 1'000'000;  // what it may say
+inline constexpr int64_t kArchiveBytes = int64_t{1} << 30;
+
 // --- Records ----------------------------------------------------------------------------------
 
 // A record stream is a sequence of records: a 16-byte header, then `length` bytes of payload. All
@@ -85,7 +103,15 @@ enum class RecordType : uint8_t {
   kGap = 4,        // JSON {"skipped_bytes", "reason"}: output that was not kept
   kExit = 5,       // JSON; always last, exactly one
   kKeepAlive = 6,  // empty; sent after kKeepAliveMs without another record
+
+  // Of a batch of files, where `offset` counts the file's bytes.
+  kFile = 16,       // JSON {"path", …}; a file begins
+  kFileBytes = 17,  // bytes of it
+  kFileError = 18,  // JSON {"path", "code", "message"}; in place of a file, or the end of one
+  kBatchEnd = 19,   // JSON {}; always last in a reply, not in a request
 };
+constexpr bool IsExecRecord(uint8_t type) { return type >= 1 && type <= 6; }
+constexpr bool IsFileRecord(uint8_t type) { return type >= 16 && type <= 19; }
 inline constexpr uint32_t kKeepAliveMs = 10'000;
 
 struct RecordHeader {
@@ -93,6 +119,7 @@ struct RecordHeader {
   uint32_t length = 0;  // of the payload, at most kMaxRecordBytes
   // Position of the first payload byte in the exec's output: stdout and stderr bytes counted
   // together in arrival order, skipped ones included. For other types, the current position.
+  // Ignored in a request.
   uint64_t offset = 0;
 
   static constexpr size_t kSize = 16;
@@ -111,11 +138,8 @@ inline std::array<uint8_t, RecordHeader::kSize> EncodeRecordHeader(const RecordH
 inline std::optional<RecordHeader> DecodeRecordHeader(
     const std::array<uint8_t, RecordHeader::kSize>& bytes) {
   RecordHeader header;
-  if (bytes[0] < static_cast<uint8_t>(RecordType::kStarted) ||
-      bytes[0] > static_cast<uint8_t>(RecordType::kKeepAlive) || bytes[1] != 0 || bytes[2] != 0 ||
-      bytes[3] != 0) {
-    return std::nullopt;
-  }
+  bool known = IsExecRecord(bytes[0]) || IsFileRecord(bytes[0]);
+  if (!known || bytes[1] != 0 || bytes[2] != 0 || bytes[3] != 0) return std::nullopt;
   header.type = static_cast<RecordType>(bytes[0]);
   for (size_t i = 0; i < 4; i++) header.length |= static_cast<uint32_t>(bytes[4 + i]) << (8 * i);
   for (size_t i = 0; i < 8; i++) header.offset |= static_cast<uint64_t>(bytes[8 + i]) << (8 * i);

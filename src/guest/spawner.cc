@@ -39,6 +39,7 @@ struct RequestHead {
   uint32_t flags = 0;
   uint32_t argc = 0;
   uint32_t envc = 0;
+  uint32_t umask = 0;
   uint32_t bytes = 0;  // of the strings: cwd, argv, env, each with its NUL
 };
 
@@ -142,6 +143,7 @@ class SpawnerProcess {
     plan.argv = argv.data();
     plan.env = env.data();
     plan.terminal = (head.flags & kTerminal) != 0;
+    plan.umask = head.umask;
     plan.identity = &identity_;
     plan.filter = filter_.len == 0 ? nullptr : &filter_;
     plan.failure = failure_;
@@ -270,6 +272,7 @@ Result<void> Spawner::Start(const SpawnRequest& request, Done done) {
   add(request.cgroup, kCgroup);
   add(request.control, kControl);
   if (request.terminal) head.flags |= kTerminal;
+  head.umask = request.umask;
   UniqueFd file;
   if (strings.size() > kInlineBytes) {
     CAISSON_ASSIGN(file, MakeAnonymousFile("arguments", strings));

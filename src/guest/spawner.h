@@ -37,6 +37,7 @@ struct SpawnRequest {
   int cgroup = -1;   // cgroup-v2 directory to be born in
   int control = -1;  // a supervisor's socket: supervised
   bool terminal = false;
+  uint32_t umask = 022;
 };
 
 struct SpawnOutcome {

@@ -263,7 +263,7 @@ size_t FindBytes(std::string_view text, std::string_view needle, size_t from) {
   return std::string_view::npos;
 }
 
-int64_t CountLines(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
+int64_t CountLineFeeds(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
 
 char AsciiLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 

@@ -24,7 +24,7 @@ std::string_view CutText(std::string_view text, size_t limit);
 size_t FindBytes(std::string_view text, std::string_view needle, size_t from);
 
 // How many line feeds there are.
-int64_t CountLines(std::string_view text);
+int64_t CountLineFeeds(std::string_view text);
 
 std::string Base64Encode(std::string_view bytes);
 // Strict: padded, no white space, no stray bits; nothing otherwise.

@@ -68,30 +68,33 @@ bool DecodeResult(std::string_view text, FileResult& result) {
   return true;
 }
 
-// The child keeps two descriptors: held sockets would keep streams alive that the guest has closed.
-void CloseAllBut(int a, int b) {
-  int low = std::min(a, b);
-  int high = std::max(a, b);
+// The child keeps these alone: held sockets would keep streams alive that the guest has closed.
+void CloseAllBut(std::vector<int> keep) {
+  std::sort(keep.begin(), keep.end());
   auto close_range = [](int first, int last) {
     if (first > last) return;
     if (::syscall(SYS_close_range, first, last, 0) == 0) return;
     for (int fd = first; fd <= std::min(last, 4096); fd++) ::close(fd);
   };
-  if (low > 0) close_range(0, low - 1);
-  close_range(low + 1, high - 1);
-  close_range(high + 1, INT32_MAX);
+  int next = 0;
+  for (int fd : keep) {
+    close_range(next, fd - 1);
+    next = fd + 1;
+  }
+  close_range(next, INT32_MAX);
 }
 
 }  // namespace
 
-Result<void> Workers::Start(int64_t deadline_ms, int keep_fd, const Job& job, Done done) {
+Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done) {
   CAISSON_ASSIGN(Pipe pipe, MakePipe());
   pid_t pid = ::fork();
   if (pid < 0) return Fail(ErrorCode::kOverloaded, "no worker can be started", ErrnoName(errno));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_NAME, "caisson-work", 0, 0, 0);
-    CloseAllBut(pipe.write.get(), keep_fd);
+    keep.push_back(pipe.write.get());
+    CloseAllBut(std::move(keep));
     if (!identity_.BecomeForGood()) ::_exit(1);
     // A change of ids clears the parent-death signal.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/unique_fd.h"
@@ -31,9 +32,9 @@ class Workers {
   Workers(Loop& loop, Children& children, const Identity& identity)
       : loop_(loop), children_(children), identity_(identity) {}
 
-  // Forks and runs `job` there. `keep_fd` stays open in it beside the pipe. `done` is called once,
-  // later.
-  Result<void> Start(int64_t deadline_ms, int keep_fd, const Job& job, Done done);
+  // Forks and runs `job` there. The descriptors of `keep` stay open in it beside the pipe. `done`
+  // is called once, later.
+  Result<void> Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done);
 
  private:
   struct Running {

@@ -77,7 +77,12 @@ json::object ToJson(const ExecRequest& request) {
   json::object env;
   for (const auto& [name, value] : request.env) env[name] = value;
   object["env"] = std::move(env);
+  if (!request.umask.empty()) object["umask"] = request.umask;
+  if (request.login) object["login"] = true;
   object["stdin"] = request.stdin_pipe ? "pipe" : "none";
+  if (request.pty.has_value()) {
+    object["pty"] = json::object{{"rows", request.pty->rows}, {"cols", request.pty->cols}};
+  }
   if (request.timeout.has_value()) object["timeout_ms"] = request.timeout->count();
   if (request.head_bytes.has_value()) object["head_bytes"] = *request.head_bytes;
   if (request.tail_bytes > 0) object["tail_bytes"] = request.tail_bytes;
@@ -137,10 +142,11 @@ Task<Result<GuestClient::Answer>> GuestClient::Call(std::string method, std::str
   co_return Answer{std::move(answer), std::move(connection)};
 }
 
-Task<Result<std::string>> GuestClient::Upload(std::string target, http::BodySource& body,
-                                              Until until) {
+Task<Result<std::string>> GuestClient::Upload(std::string method, std::string target,
+                                              http::BodySource& body, Until until) {
   CAISSON_CO_ASSIGN(http::PooledConnection connection, co_await connections_->Borrow(until));
-  http::RequestHead head = Head("PUT", std::move(target), std::string(guest::kMediaBytes), until);
+  http::RequestHead head =
+      Head(std::move(method), std::move(target), std::string(guest::kMediaBytes), until);
   CAISSON_CO_ASSIGN(http::ResponseHead answer,
                     co_await connection->SendStream(std::move(head), body, std::nullopt, until));
   CAISSON_CO_TRY(co_await CheckStatus(answer, connection, until));
@@ -186,14 +192,31 @@ Task<Result<GuestHello>> GuestClient::Hello(Until until) {
   co_return hello;
 }
 
-Task<Result<ExecStream>> GuestClient::StartExec(ExecRequest request, Until until) {
-  CAISSON_CO_ASSIGN(Answer answer, co_await Call("POST", std::string(guest::kPathExecs),
-                                                 std::string(guest::kMediaJson),
-                                                 json::Serialize(ToJson(request)), until));
+Task<Result<ExecStream>> GuestClient::OpenStream(std::string method, std::string target,
+                                                 std::string body, Until until) {
+  std::string type = body.empty() ? "" : std::string(guest::kMediaJson);
+  CAISSON_CO_ASSIGN(Answer answer, co_await Call(std::move(method), std::move(target),
+                                                 std::move(type), std::move(body), until));
   if (answer.head.headers.Find("content-type") != guest::kMediaRecords) {
     co_return Fail(BadAnswer("an exec did not answer with records"));
   }
   co_return ExecStream(std::move(answer.connection));
+}
+
+Task<Result<ExecStream>> GuestClient::StartExec(ExecRequest request, Until until) {
+  return OpenStream("POST", std::string(guest::kPathExecs), json::Serialize(ToJson(request)),
+                    std::move(until));
+}
+
+Task<Result<std::string>> GuestClient::StartInBackground(ExecRequest request, Until until) {
+  json::object body = ToJson(request);
+  body["background"] = true;
+  return CallJson("POST", std::string(guest::kPathExecs), json::Serialize(body), std::move(until));
+}
+
+Task<Result<ExecStream>> GuestClient::AttachExec(std::string exec_id, uint64_t after, Until until) {
+  return OpenStream("GET", ExecPath(exec_id, fmt::format("/stream?after={}", after)), "",
+                    std::move(until));
 }
 
 Task<Result<void>> GuestClient::WriteStdin(std::string exec_id, std::string data, bool eof,
@@ -224,7 +247,9 @@ Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
       if (buffer_.size() >= bytes.size() + header->length) {
         Record record{header->type, header->offset, buffer_.substr(bytes.size(), header->length)};
         buffer_.erase(0, bytes.size() + header->length);
-        if (record.type == guest::RecordType::kKeepAlive) continue;
+        if (!guest::IsExecRecord(static_cast<uint8_t>(record.type))) {
+          co_return Fail(BadAnswer("a record is no exec's"));
+        }
         if (record.type == guest::RecordType::kStarted) {
           CAISSON_CO_ASSIGN(json::object started, ParseObject(record.payload));
           id_ = json::ObjectReader(started).String("id").value_or("");

@@ -33,13 +33,21 @@ struct GuestHello {
 enum class OutputLimitAction : uint8_t { kDiscard, kKill };
 enum class DisconnectAction : uint8_t { kKill, kContinue };
 
+struct PtySize {
+  uint16_t rows = 24;
+  uint16_t cols = 80;
+};
+
 struct ExecRequest {
   std::string id;                      // empty: the guest makes one
   std::optional<std::string> command;  // shell text; else argv
   std::vector<std::string> argv;
   std::string cwd;  // empty: work_dir
   std::map<std::string, std::string> env;
+  std::string umask;   // octal; empty: the guest's default
+  bool login = false;  // shell text in a login shell
   bool stdin_pipe = false;
+  std::optional<PtySize> pty;  // a terminal in place of the three pipes
   std::optional<Millis> timeout;
   std::optional<uint64_t> head_bytes;
   uint64_t tail_bytes = 0;
@@ -74,8 +82,8 @@ class ExecStream {
   explicit ExecStream(http::PooledConnection connection) : connection_(std::move(connection)) {}
   // The exec's id and pid, once the started record was read.
   const std::string& id() const { return id_; }
-  // The next record but keep-alives; nothing after the exit record. A stream that breaks before it
-  // is kConnectionLost: the outcome is not known, and never made up.
+  // The next record, which may be a keep-alive; nothing after the exit record. A stream that breaks
+  // before it is kConnectionLost: the outcome is not known, and never made up.
   Task<Result<std::optional<Record>>> Next(Until until);
   // Of an exit record's payload.
   static Result<ExecExit> ParseExit(std::string_view payload);
@@ -104,6 +112,10 @@ class GuestClient {
 
   // `until` bounds the start only; the stream has waits of its own.
   Task<Result<ExecStream>> StartExec(ExecRequest request, Until until);
+  // Starts one that nobody follows yet; its state, JSON.
+  Task<Result<std::string>> StartInBackground(ExecRequest request, Until until);
+  // Follows one from a byte offset; kExecNotFound, kInvalidArgument beyond its end.
+  Task<Result<ExecStream>> AttachExec(std::string exec_id, uint64_t after, Until until);
   // Returns when all of `data` is in the pipe. kExecEnded when nobody reads any more.
   Task<Result<void>> WriteStdin(std::string exec_id, std::string data, bool eof, Until until);
   Task<Result<void>> Signal(std::string exec_id, std::string signal, bool tree, Until until);
@@ -120,10 +132,13 @@ class GuestClient {
   Task<Result<std::string>> CallJson(std::string method, std::string target, std::string body,
                                      Until until);
 
-  // PUT of a body that comes in pieces; the answer's JSON text.
-  Task<Result<std::string>> Upload(std::string target, http::BodySource& body, Until until);
+  // A call whose body comes in pieces; the answer's JSON text.
+  Task<Result<std::string>> Upload(std::string method, std::string target, http::BodySource& body,
+                                   Until until);
 
  private:
+  Task<Result<ExecStream>> OpenStream(std::string method, std::string target, std::string body,
+                                      Until until);
   static Task<Result<void>> CheckStatus(const http::ResponseHead& answer,
                                         http::PooledConnection& connection, Until until);
   http::RequestHead Head(std::string method, std::string target, std::string content_type,

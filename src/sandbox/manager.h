@@ -48,6 +48,9 @@ class Manager {
   // other, so that there is one.
   Task<Result<store::SandboxRow>> ForSession(Scope scope, SessionId session, SandboxSpec spec,
                                              Until until);
+  // Whether a sandbox of this spec could be made here, without making it: the error of Create.
+  Result<void> Check(const SandboxSpec& spec) const { return backend_.Check(spec); }
+  const Declaration& declaration() const { return backend_.declaration(); }
   // Whoever holds the client may use it while the sandbox lives. Asks the guest for a sign of life
   // first: one that is gone is recorded as lost and told as kSandboxLost, never replaced silently.
   // kSandboxNotReady in the other states.

@@ -249,6 +249,20 @@ TEST_P(GuestExec, Case14_WorkingDirectories) {
   EXPECT_EQ(guest_->Exec({{"command", "pwd"}, {"cwd", "relative"}}).error, "invalid_cwd");
 }
 
+TEST_P(GuestExec, UmaskAndLoginShellAreAsAsked) {
+  EXPECT_EQ(guest_->Shell("umask").out, "0022\n");
+  EXPECT_EQ(guest_->Exec({{"command", "umask; touch f; stat -c %a f"}, {"umask", "0077"}}).out,
+            "0077\n600\n");
+  EXPECT_EQ(guest_->Exec({{"argv", {"sh", "-c", "umask"}}, {"umask", "2"}}).out, "0002\n");
+  // The profile of the home directory is read by a login shell only.
+  guest_->Shell("echo 'export FROM_PROFILE=yes' > ~/.profile");
+  EXPECT_EQ(guest_->Exec({{"command", "echo $FROM_PROFILE"}}).out, "\n");
+  EXPECT_EQ(guest_->Exec({{"command", "echo $FROM_PROFILE"}, {"login", true}}).out, "yes\n");
+  std::string large(200'000, '#');
+  EXPECT_EQ(guest_->Exec({{"command", "echo $FROM_PROFILE " + large}, {"login", true}}).out,
+            "yes\n");
+}
+
 TEST_P(GuestExec, Case16_SlowReaderSlowsTheCommand) {
   ExecStream stream(guest_->socket_path(), "POST", kPathExecs,
                     R"({"id":"flood","command":"yes | head -c 100000000"})");
