@@ -63,28 +63,28 @@ Walker::Listing Walker::Read(int fd) {
       Record record;
       std::memcpy(&record, start, sizeof record);
       at += record.size;
-      std::string_view name = start + offsetof(Record, name);
+      const char* text = start + offsetof(Record, name);
+      std::string_view name = text;
       if (name == "." || name == "..") continue;
       struct stat status{};
-      if (record.type == DT_UNKNOWN &&
-          ::fstatat(fd, name.data(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
+      if (record.type == DT_UNKNOWN && ::fstatat(fd, text, &status, AT_SYMLINK_NOFOLLOW) == 0) {
         record.type = TypeOf(status.st_mode);
       }
       Item item{static_cast<uint32_t>(listing.names.size()), static_cast<uint32_t>(name.size()),
                 record.type, false};
-      listing.names.append(name.data(), name.size() + 1);
+      listing.names.append(text, name.size() + 1);
       listing.items.push_back(item);
       item.content = true;
       if (item.type == DT_DIR) listing.items.push_back(item);
     }
   }
   // "a", "a-b", "a/c": a directory's content comes where its paths do, not behind its own entry.
-  auto text = [&](const Item& item, size_t size) {
+  auto start_of = [&](const Item& item, size_t size) {
     return std::string_view(listing.names).substr(item.name, size);
   };
   std::sort(listing.items.begin(), listing.items.end(), [&](const Item& a, const Item& b) {
     size_t common = std::min(a.length, b.length);
-    int order = text(a, common).compare(text(b, common));
+    int order = start_of(a, common).compare(start_of(b, common));
     if (order != 0) return order < 0;
     // One name is the start of the other, or both are the same.
     auto next = [&](const Item& item) {
