@@ -42,6 +42,9 @@ Result<ExecBody> ReadExec(json::ObjectReader& reader) {
   }
   if (auto timeout = reader.Int("timeout_ms", 1, 24ll * 3'600'000))
     exec.request.timeout = Millis(*timeout);
+  if (auto keep = reader.Int("keep_bytes", 0, guest::kMaxKeptBytes)) {
+    exec.request.keep_bytes = static_cast<uint64_t>(*keep);
+  }
   exec.text_in = reader.String("stdin");
   exec.request.stdin_pipe = exec.text_in.has_value();
   if (const json::object* object = reader.Object("pty")) {
@@ -70,6 +73,10 @@ json::object ToJson(const sandbox::ExecExit& exit) {
       {"still_running", exit.still_running}};
   if (exit.code.has_value()) object["code"] = *exit.code;
   if (!exit.signal.empty()) object["signal"] = exit.signal;
+  if (exit.kept.has_value()) {
+    object["kept"] =
+        json::object{{"stdout", exit.kept->stdout_bytes}, {"stderr", exit.kept->stderr_bytes}};
+  }
   return object;
 }
 
@@ -296,6 +303,11 @@ Task<Result<Reply>> ResizeExec(Context& context) {
   return PassJson(context, "POST", ExecPath(context, "/resize"), {});
 }
 
+constexpr std::array<std::string_view, 3> kOutputParameters{"stream", "offset", "limit"};
+Task<Result<Reply>> ReadOutput(Context& context) {
+  return PassContent(context, "GET", ExecPath(context, "/output"), kOutputParameters);
+}
+
 constexpr std::array<std::string_view, 1> kStdinParameters{"eof"};
 Task<Result<Reply>> WriteExec(Context& context) {
   return PassUpload(context, "POST", ExecPath(context, "/stdin"), kStdinParameters);
@@ -309,11 +321,12 @@ Task<Result<Reply>> FollowExec(Context& context) {
   co_return co_await ExecStreamed(context, stream, nullptr);
 }
 
-#define EXEC_PROPERTIES                                                                                                                      \
-  R"("command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},)"                                                        \
-  R"("cwd":{"type":"string"},"env":{"type":"object"},"umask":{"type":"string"},"login":{"type":"boolean"},"timeout_ms":{"type":"integer"},)" \
-  R"("output_limit_bytes":{"type":"integer"},"pty":{"type":"object","properties":{)"                                                         \
-  R"("rows":{"type":"integer"},"cols":{"type":"integer"}}})"
+#define EXEC_PROPERTIES                                                               \
+  R"("command":{"type":"string"},"argv":{"type":"array","items":{"type":"string"}},)" \
+  R"("cwd":{"type":"string"},"env":{"type":"object"},"umask":{"type":"string"},)"     \
+  R"("login":{"type":"boolean"},"timeout_ms":{"type":"integer"},)"                    \
+  R"("output_limit_bytes":{"type":"integer"},"keep_bytes":{"type":"integer"},)"       \
+  R"("pty":{"type":"object","properties":{"rows":{"type":"integer"},"cols":{"type":"integer"}}})"
 constexpr std::string_view kExecSchema =
     R"({"type":"object","properties":{"stdin":{"type":"string"},)" EXEC_PROPERTIES "}}";
 constexpr std::string_view kStartSchema =
@@ -331,16 +344,17 @@ constexpr std::array kSchemas{
     Schema{"ExecResult",
            "id:string code:int|null signal:string|null reason:ExitReason duration_ms:int "
            "cpu_ms:int max_rss_bytes:int stdout_bytes:int stderr_bytes:int truncated:ExecTruncated "
-           "still_running:int stdout:string stdout_base64?:string stderr:string "
+           "still_running:int kept?:ExecKept stdout:string stdout_base64?:string stderr:string "
            "stderr_base64?:string"},
     Schema{"ExecTruncated", "stdout:bool stderr:bool"},
+    Schema{"ExecKept", "stdout:int stderr:int"},
     Schema{"Exec",
            "id:string state:running|ended pid:int started_at_ms:int offset:int "
            "first_kept_offset:int exit:ExecExit|null"},
     Schema{"ExecExit",
            "code:int|null signal:string|null reason:ExitReason duration_ms:int cpu_ms:int "
            "max_rss_bytes:int stdout_bytes:int stderr_bytes:int truncated:ExecTruncated "
-           "still_running:int"},
+           "still_running:int kept?:ExecKept"},
     Schema{"ExecList", "execs:[Exec]"},
     Schema{"ExecInput", "accepted_bytes:int"},
     Schema{"Done", R"({"type":"object"})"},
@@ -362,6 +376,9 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/sandboxes/{id}/execs/{exec}/stream",
           "Follow a command's output from the byte `after` on, as Server-Sent Events.", "",
           Success{"text/event-stream", ""}, FollowExec},
+    Route{"GET", "/v1/sandboxes/{id}/execs/{exec}/output",
+          "Read what keep_bytes kept of a command's output, from the byte `offset` on.", "", kBytes,
+          ReadOutput},
     Route{"POST", "/v1/sandboxes/{id}/execs/{exec}/stdin",
           "Write the request's body to its input; `eof=1` closes it behind.", "", One("ExecInput"),
           WriteExec},

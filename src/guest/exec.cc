@@ -47,6 +47,11 @@ Exec::~Exec() {
 }
 
 Result<void> Exec::Start(std::function<void(Exec&, std::optional<Error>)> started) {
+  if (spec_.keep_bytes > 0) {
+    CAISSON_ASSIGN(KeptOutput kept, KeptOutput::Open(spec_.keep_bytes));
+    kept_.emplace(std::move(kept));
+    log_.KeepIn(&*kept_);
+  }
   SpawnRequest request;
   std::vector<UniqueFd> theirs;
   if (spec_.pty) {
@@ -507,6 +512,11 @@ void Exec::End(bool lost) {
   json.Flag("stdout", log_.skipped(RecordType::kStdout) > 0);
   json.Flag("stderr", log_.skipped(RecordType::kStderr) > 0);
   json.EndObject();
+  if (kept_) {
+    json.Key("kept").BeginObject();
+    json.Field("stdout", static_cast<int64_t>(kept_->size(RecordType::kStdout)));
+    json.Field("stderr", static_cast<int64_t>(kept_->size(RecordType::kStderr))).EndObject();
+  }
   json.Field("still_running", killing_ && !lost ? 0 : still_running_);
   json.EndObject();
   exit_json_ = json.Take();

@@ -57,7 +57,8 @@ struct ExecSpec {
   bool kill_on_limit = false;
   bool kill_on_disconnect = false;
   bool background = false;
-  bool login = false;  // shell text runs in the user's login shell
+  uint64_t keep_bytes = 0;  // of the output, in files
+  bool login = false;       // shell text runs in the user's login shell
   uint32_t umask = 022;
 };
 
@@ -98,6 +99,9 @@ class Exec {
   void RemoveReader(OutputReader* reader);
   // A reader has moved on: there may be room for more.
   void ReaderMoved() { UpdateReading(); }
+
+  // What was asked to be kept in files; null if nothing was.
+  const KeptOutput* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   // Where stdin is written; nothing if there is none or it was closed.
   UniqueFd& stdin_fd() { return stdin_; }
@@ -145,6 +149,7 @@ class Exec {
   std::function<void(Exec&)> changed_;
   std::function<void(Exec&, std::optional<Error>)> started_;
   State state_ = State::kStarting;
+  std::optional<KeptOutput> kept_;
   OutputLog log_;
   std::unique_ptr<Tree> tree_;
   CgroupTree* cgroup_ = nullptr;  // tree_, if it is one

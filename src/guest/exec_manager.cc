@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "guest/exec_stream.h"
+#include "guest/file_calls.h"
 #include "guest/protocol.h"
 #include "guest/signals.h"
 #include "guest/text.h"
@@ -128,6 +129,7 @@ void ExecManager::CallOne(Connection& connection, std::string_view rest) {
   if (action.empty() && method == "GET") return connection.ReplyJson(200, exec->StateJson());
   if (action.empty() && method == "DELETE") return Delete(connection, *exec);
   if (action == "stream" && method == "GET") return Stream(connection, *exec);
+  if (action == "output" && method == "GET") return Output(connection, *exec);
   if (action == "stdin" && method == "POST") return Stdin(connection, *exec);
   if ((action == "signal" || action == "resize") && method == "POST") {
     bool signal = action == "signal";
@@ -143,8 +145,8 @@ void ExecManager::CallOne(Connection& connection, std::string_view rest) {
         });
     return;
   }
-  bool known = action.empty() || action == "stream" || action == "stdin" || action == "signal" ||
-               action == "resize";
+  bool known = action.empty() || action == "stream" || action == "output" || action == "stdin" ||
+               action == "signal" || action == "resize";
   connection.ReplyError(known ? MakeError(ErrorCode::kMethodNotAllowed, "not a method of this path")
                               : MakeError(ErrorCode::kNotFound, "there is no such call"));
 }
@@ -163,6 +165,43 @@ void ExecManager::Stream(Connection& connection, Exec& exec) {
   connection.ReplyStream(
       200, kMediaRecords, std::nullopt,
       std::make_unique<OutputReader>(context_.server, context_.loop, connection.id(), exec, after));
+}
+
+void ExecManager::Output(Connection& connection, Exec& exec) {
+  if (exec.kept() == nullptr) {
+    return connection.ReplyError(
+        MakeError(ErrorCode::kConflict, "the command was started without `keep_bytes`"));
+  }
+  const HttpRequest& http = connection.request();
+  const std::string* name = http.Query("stream");
+  bool is_stderr = name != nullptr && *name == "stderr";
+  if (name != nullptr && !is_stderr && *name != "stdout") {
+    return connection.ReplyError(
+        MakeError(ErrorCode::kInvalidArgument, "`stream` must be stdout or stderr"));
+  }
+  auto offset = QueryInt(http, "offset", 0, 0, INT64_MAX);
+  auto limit = QueryInt(http, "limit", kMaxRecordBytes, 0, kMaxKeptBytes);
+  for (const auto* number : {&offset, &limit}) {
+    if (!*number) return connection.ReplyError(number->error());
+  }
+  RecordType type = is_stderr ? RecordType::kStderr : RecordType::kStdout;
+  auto kept = static_cast<int64_t>(exec.kept()->size(type));
+  if (*offset > kept) {
+    return connection.ReplyError(
+        MakeError(ErrorCode::kOffsetPastEnd,
+                  "`offset` is beyond the " + Decimal(kept) + " bytes that are kept"));
+  }
+  auto file = exec.kept()->Duplicate(type);
+  if (!file) return connection.ReplyError(file.error());
+  int64_t size = std::min(*limit, kept - *offset);
+  uint64_t total = is_stderr ? exec.log().stderr_bytes() : exec.log().stdout_bytes();
+  JsonWriter meta;
+  meta.BeginObject().Field("offset", *offset).Field("size_bytes", size);
+  meta.Field("kept_bytes", kept).Field("total_bytes", static_cast<int64_t>(total)).EndObject();
+  std::string extra(kHeaderMeta);
+  extra += ": " + meta.text() + "\r\n";
+  connection.ReplyStream(200, kMediaBytes, static_cast<uint64_t>(size),
+                         std::make_unique<KeptSource>(*std::move(file), *offset, size), extra);
 }
 
 void ExecManager::Stdin(Connection& connection, Exec& exec) {

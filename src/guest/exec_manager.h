@@ -33,6 +33,7 @@ class ExecManager {
   void List(Connection& connection);
   void CallOne(Connection& connection, std::string_view rest);
   void Stream(Connection& connection, Exec& exec);
+  void Output(Connection& connection, Exec& exec);
   void Stdin(Connection& connection, Exec& exec);
   void Signal(Connection& connection, Exec& exec, const Json& body);
   void Resize(Connection& connection, Exec& exec, const Json& body);

@@ -104,6 +104,7 @@ Result<ExecSpec> ParseExecSpec(const Json& body, const Config& config, uint64_t 
     spec.head_bytes = static_cast<uint64_t>(*head);
   }
   spec.tail_bytes = static_cast<size_t>(fields.IntOr("tail_bytes", 0, 0, kMaxTailBytes));
+  spec.keep_bytes = static_cast<uint64_t>(fields.IntOr("keep_bytes", 0, 0, kMaxKeptBytes));
   std::string limit = fields.BytesOr("on_output_limit", "discard");
   spec.kill_on_limit = limit == "kill";
   if (limit != "discard" && limit != "kill") {

@@ -28,12 +28,6 @@ const Error& EndedError() {
 
 }  // namespace
 
-void AppendRecord(std::string& out, RecordType type, uint64_t offset, std::string_view payload) {
-  auto header = EncodeRecordHeader({type, static_cast<uint32_t>(payload.size()), offset});
-  out.append(reinterpret_cast<const char*>(header.data()), header.size());
-  out.append(payload);
-}
-
 OutputReader::OutputReader(Server& server, Loop& loop, uint64_t connection_id, Exec& exec,
                            uint64_t after)
     : server_(server),
@@ -109,6 +103,21 @@ BodySource::State OutputReader::Pull(std::string& out, size_t room) {
     exec_->ReaderMoved();
   }
   return state;
+}
+
+BodySource::State KeptSource::Pull(std::string& out, size_t room) {
+  auto want = static_cast<size_t>(std::min<int64_t>(left_, static_cast<int64_t>(room)));
+  size_t start = out.size();
+  out.resize(start + want);
+  ssize_t got = 0;
+  do {
+    got = ::pread(file_.get(), out.data() + start, want, offset_);
+  } while (got < 0 && errno == EINTR);
+  out.resize(start + (got > 0 ? static_cast<size_t>(got) : 0));
+  if (want > 0 && got <= 0) return State::kAbort;
+  offset_ += got;
+  left_ -= got;
+  return left_ == 0 ? State::kEnd : State::kMore;
 }
 
 StdinSink::StdinSink(Server& server, Loop& loop, uint64_t connection_id, Exec& exec, bool eof)

@@ -4,15 +4,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "guest/connection.h"
 #include "guest/exec.h"
 #include "guest/protocol.h"
+#include "guest/records.h"
 
 namespace caisson::guest {
-
-// Appends one record.
-void AppendRecord(std::string& out, RecordType type, uint64_t offset, std::string_view payload);
 
 // One attached reader. It and its exec may go in either order.
 class OutputReader : public BodySource {
@@ -41,6 +40,19 @@ class OutputReader : public BodySource {
   bool keep_alive_due_ = false;
   int64_t last_record_ms_ = 0;
   Loop::TimerId timer_;
+};
+
+// A part of output that is kept in a file; the exec may go meanwhile.
+class KeptSource : public BodySource {
+ public:
+  KeptSource(UniqueFd file, int64_t offset, int64_t size)
+      : file_(std::move(file)), offset_(offset), left_(size) {}
+  State Pull(std::string& out, size_t room) override;
+
+ private:
+  UniqueFd file_;
+  int64_t offset_;
+  int64_t left_;
 };
 
 // Writes a request's body into a command's stdin.

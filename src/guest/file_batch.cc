@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -11,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "guest/exec_stream.h"
 #include "guest/file_calls.h"
 #include "guest/protocol.h"
+#include "guest/records.h"
 #include "guest/replace.h"
 #include "guest/text.h"
 
@@ -82,18 +81,14 @@ class UploadSink : public BodySink {
 
   size_t OnBody(Connection& connection, std::string_view bytes) override {
     size_t size = bytes.size();
-    while (!bytes.empty()) {
-      Result<void> fed = record_ ? TakePayload(bytes) : TakeHeader(bytes);
-      if (!fed) {
-        connection.ReplyError(fed.error());
-        break;
-      }
-    }
+    Result<bool> more = true;
+    while (more && *more) more = Take(bytes);
+    if (!more) connection.ReplyError(more.error());
     return size;
   }
 
   void OnBodyEnd(Connection& connection) override {
-    if (record_ || header_size_ > 0) {
+    if (!reader_.between()) {
       return connection.ReplyError(Malformed("the body ends in the middle of a record"));
     }
     std::string results;
@@ -127,40 +122,25 @@ class UploadSink : public BodySink {
     return Error{ErrorCode::kInvalidArgument, message, {}, {}};
   }
 
-  Result<void> TakeHeader(std::string_view& bytes) {
-    size_t size = std::min(header_.size() - header_size_, bytes.size());
-    std::copy_n(bytes.data(), size, reinterpret_cast<char*>(header_.data()) + header_size_);
-    header_size_ += size;
-    bytes.remove_prefix(size);
-    if (header_size_ < header_.size()) return {};
-    header_size_ = 0;
-    auto header = DecodeRecordHeader(header_);
-    bool file = header && header->type == RecordType::kFile;
-    if (!file && (!header || header->type != RecordType::kFileBytes)) {
-      return Fail(Malformed("a batch consists of records of types 16 and 17"));
+  // False when the bytes are used up.
+  Result<bool> Take(std::string_view& bytes) {
+    using Kind = RecordReader::Step::Kind;
+    CAISSON_ASSIGN(RecordReader::Step step, reader_.Next(bytes));
+    bool file = step.header.type == RecordType::kFile;
+    if (step.kind == Kind::kBegin) {
+      if (!file && step.header.type != RecordType::kFileBytes) {
+        return Fail(Malformed("a batch consists of records of types 16 and 17"));
+      }
+      if (!file && items_.empty()) return Fail(Malformed("bytes come before the first file"));
+      text_.clear();
+    } else if (step.kind == Kind::kBytes && file) {
+      text_ += step.part;
+    } else if (step.kind == Kind::kBytes) {
+      Write(items_.back(), step.part);
+    } else if (step.kind == Kind::kEnd && file) {
+      CAISSON_TRY(BeginFile());
     }
-    if (!file && items_.empty()) return Fail(Malformed("bytes come before the first file"));
-    record_ = *header;
-    text_.clear();
-    return record_->length == 0 ? EndRecord() : Result<void>();
-  }
-
-  Result<void> TakePayload(std::string_view& bytes) {
-    std::string_view part = bytes.substr(0, record_->length);
-    bytes.remove_prefix(part.size());
-    record_->length -= static_cast<uint32_t>(part.size());
-    if (record_->type == RecordType::kFile) {
-      text_ += part;
-    } else {
-      Write(items_.back(), part);
-    }
-    return record_->length == 0 ? EndRecord() : Result<void>();
-  }
-
-  Result<void> EndRecord() {
-    bool file = record_->type == RecordType::kFile;
-    record_.reset();
-    return file ? BeginFile() : Result<void>();
+    return step.kind != Kind::kNone;
   }
 
   // An error here is the batch's; what is wrong with the file alone goes into its item.
@@ -221,10 +201,8 @@ class UploadSink : public BodySink {
   const PathRoot root_;
   const bool parents_;
   const BatchLimits limits_;
-  std::array<uint8_t, RecordHeader::kSize> header_{};
-  size_t header_size_ = 0;
-  std::optional<RecordHeader> record_;  // whose payload is under way; `length` is what is missing
-  std::string text_;                    // of a file's record
+  RecordReader reader_;
+  std::string text_;  // of a file's record
   std::vector<Item> items_;
   int64_t total_ = 0;
   Loop::TimerId timer_;

@@ -101,6 +101,7 @@ long OutputLog::TakeFrom(int fd, RecordType type, size_t limit) {
   } while (got < 0 && errno == EINTR);
   if (got <= 0) return got;
   auto size = static_cast<size_t>(got);
+  if (kept_ != nullptr) kept_->Add(type, std::string_view(space.data(), size));
   if (dropped) {
     dropped_[type == RecordType::kStdout ? 0 : 1] += size;
   } else {

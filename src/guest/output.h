@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "guest/kept_output.h"
 #include "guest/protocol.h"
 
 namespace caisson::guest {
@@ -79,6 +80,8 @@ class OutputLog {
   // Reads once from `fd`, at most `limit` bytes, into the right place. Returns read(2)'s result
   // (0: end of file; -1: errno).
   long TakeFrom(int fd, RecordType type, size_t limit);
+  // All that is taken in from now on is given to `kept`, too, which outlives this.
+  void KeepIn(KeptOutput* kept) { kept_ = kept; }
   // No more will be taken in: the tail may be read.
   void Finish() { finished_ = true; }
 
@@ -97,6 +100,7 @@ class OutputLog {
   uint64_t stderr_bytes_ = 0;
   uint64_t dropped_[2] = {0, 0};  // never in a ring
   bool finished_ = false;
+  KeptOutput* kept_ = nullptr;
 };
 
 }  // namespace caisson::guest

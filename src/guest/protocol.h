@@ -43,7 +43,7 @@ inline constexpr std::string_view kMediaTar = "application/x-tar";
 inline constexpr std::string_view kPathHello = "/v1/hello";
 inline constexpr std::string_view kPathHealth = "/v1/health";
 inline constexpr std::string_view kPathExecs =
-    "/v1/execs";  // /{id}, /{id}/stream|stdin|signal|resize
+    "/v1/execs";  // /{id}, /{id}/stream|output|stdin|signal|resize
 inline constexpr std::string_view kPathFileStat = "/v1/files/stat";
 inline constexpr std::string_view kPathFileList = "/v1/files/list";
 inline constexpr std::string_view kPathFileContent = "/v1/files/content";
@@ -74,9 +74,10 @@ inline constexpr size_t kMaxFinishedExecs = 256;  // kept for late comers; the o
 inline constexpr size_t kMaxArgBytes = 128 * 1024;
 inline constexpr uint32_t kDefaultDeadlineMs = 30'000;
 inline constexpr uint32_t kMaxDeadlineMs = 600'000;
-inline constexpr size_t kReplayBytes = 256 * 1024;    // output kept per exec for late comers
-inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // payload of one record
-inline constexpr uint32_t kKillGraceMs = 10'000;      // from SIGKILL to giving up on confirmation
+inline constexpr size_t kReplayBytes = 256 * 1024;          // output kept per exec for late comers
+inline constexpr int64_t kMaxKeptBytes = int64_t{1} << 30;  // of an exec's output, in files
+inline constexpr size_t kMaxRecordBytes = 64 * 1024;        // payload of one record
+inline constexpr uint32_t kKillGraceMs = 10'000;  // from SIGKILL to giving up on confirmation
 inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
 
 // Many files in one call: what applies when the call does not say, and what it may say at most.

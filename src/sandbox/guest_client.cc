@@ -86,6 +86,7 @@ json::object ToJson(const ExecRequest& request) {
   if (request.timeout.has_value()) object["timeout_ms"] = request.timeout->count();
   if (request.head_bytes.has_value()) object["head_bytes"] = *request.head_bytes;
   if (request.tail_bytes > 0) object["tail_bytes"] = request.tail_bytes;
+  if (request.keep_bytes > 0) object["keep_bytes"] = request.keep_bytes;
   object["on_output_limit"] =
       request.on_output_limit == OutputLimitAction::kKill ? "kill" : "discard";
   object["on_disconnect"] = request.on_disconnect == DisconnectAction::kKill ? "kill" : "continue";
@@ -290,6 +291,10 @@ Result<ExecExit> ExecStream::ParseExit(std::string_view payload) {
     json::ObjectReader flags(*truncated);
     exit.stdout_truncated = flags.Bool("stdout").value_or(false);
     exit.stderr_truncated = flags.Bool("stderr").value_or(false);
+  }
+  if (const json::object* kept = reader.Object("kept")) {
+    json::ObjectReader sizes(*kept);
+    exit.kept = ExecExit::Kept{Count(sizes, "stdout"), Count(sizes, "stderr")};
   }
   CAISSON_TRY(Check(reader));
   return exit;

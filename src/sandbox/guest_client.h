@@ -51,6 +51,7 @@ struct ExecRequest {
   std::optional<Millis> timeout;
   std::optional<uint64_t> head_bytes;
   uint64_t tail_bytes = 0;
+  uint64_t keep_bytes = 0;  // of the output, in files, to be read by offset later
   OutputLimitAction on_output_limit = OutputLimitAction::kDiscard;
   DisconnectAction on_disconnect = DisconnectAction::kContinue;
 };
@@ -67,6 +68,11 @@ struct ExecExit {
   uint64_t stderr_bytes = 0;
   bool stdout_truncated = false;
   bool stderr_truncated = false;
+  struct Kept {
+    uint64_t stdout_bytes = 0;
+    uint64_t stderr_bytes = 0;
+  };
+  std::optional<Kept> kept;  // where keep_bytes was asked for
   uint32_t still_running = 0;
 };
 

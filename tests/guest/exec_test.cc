@@ -249,6 +249,55 @@ TEST_P(GuestExec, Case14_WorkingDirectories) {
   EXPECT_EQ(guest_->Exec({{"command", "pwd"}, {"cwd", "relative"}}).error, "invalid_cwd");
 }
 
+// What the result does not show is read by offset, while the command runs and after it.
+TEST_P(GuestExec, OutputIsKeptInFiles) {
+  auto output = [&](const std::string& id, const std::string& query = "") {
+    return guest_->Call("GET", "/v1/execs/" + id + "/output?" + query);
+  };
+  ExecResult result =
+      guest_->Exec({{"id", "long"},
+                    {"command", "for i in $(seq 20000); do echo line $i; echo err $i >&2; done"},
+                    {"head_bytes", 1000},
+                    {"tail_bytes", 1000},
+                    {"keep_bytes", 10'000'000}});
+  EXPECT_EQ(result.exit.at("truncated").at("stdout"), true);
+  int64_t total = result.exit.at("stdout_bytes").as_int64();
+  EXPECT_EQ(result.exit.at("kept").at("stdout").as_int64(), total);
+  EXPECT_EQ(result.exit.at("kept").at("stderr"), result.exit.at("stderr_bytes"));
+  std::string expected_out, expected_err;
+  for (int i = 1; i <= 20000; i++) {
+    expected_out += "line " + std::to_string(i) + "\n";
+    expected_err += "err " + std::to_string(i) + "\n";
+  }
+  EXPECT_TRUE(output("long", "limit=1000000").body == expected_out);
+  EXPECT_TRUE(output("long", "limit=1000000&stream=stderr").body == expected_err);
+  HttpResponse part = output("long", "offset=100000&limit=10");
+  EXPECT_EQ(part.body, expected_out.substr(100'000, 10));
+  json::value meta = json::parse(part.headers.at("caisson-meta"));
+  EXPECT_EQ(meta.at("kept_bytes").as_int64(), total);
+  EXPECT_EQ(meta.at("total_bytes").as_int64(), total);
+  EXPECT_EQ(meta.at("size_bytes").as_int64(), 10);
+  EXPECT_EQ(output("long").body.size(), 65536u);
+  EXPECT_EQ(output("long", "offset=" + std::to_string(total)).body, "");
+  EXPECT_EQ(output("long", "offset=" + std::to_string(total + 1)).Code(), "offset_past_end");
+  EXPECT_EQ(output("long", "stream=both").Code(), "invalid_argument");
+
+  guest_->Exec(
+      {{"id", "short"}, {"command", "printf 1234567890; printf abc >&2"}, {"keep_bytes", 5}});
+  EXPECT_EQ(output("short").body, "12345");
+  guest_->Exec({{"id", "none"}, {"command", "echo"}});
+  EXPECT_EQ(output("none").Code(), "conflict");
+
+  guest_->Call("POST", kPathExecs,
+               R"({"id":"runs","background":true,"keep_bytes":1000,)"
+               R"("command":"echo early; read x; echo late","stdin":"pipe"})");
+  EXPECT_TRUE(WaitFor([&] { return output("runs").body == "early\n"; }));
+  guest_->Call("POST", "/v1/execs/runs/stdin?eof=1", "\n");
+  EXPECT_TRUE(WaitFor([&] { return output("runs", "offset=6").body == "late\n"; }));
+  guest_->Call("DELETE", "/v1/execs/runs");
+  EXPECT_EQ(output("runs").Code(), "exec_not_found");
+}
+
 TEST_P(GuestExec, UmaskAndLoginShellAreAsAsked) {
   EXPECT_EQ(guest_->Shell("umask").out, "0022\n");
   EXPECT_EQ(guest_->Exec({{"command", "umask; touch f; stat -c %a f"}, {"umask", "0077"}}).out,

@@ -191,6 +191,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
        {"echo hi", R"(printf '\377'; printf '\377' >&2)", "kill -9 $$", "yes | head -c 200000"}) {
     in_box("POST", "/exec", "", json::Serialize(json::object{{"command", command}}));
   }
+  in_box("POST", "/exec", "", R"({"command":"echo kept","keep_bytes":100})");
   in_box("PUT", "/files/content", "?path=a.txt", "one\ntwo\n");
   in_box("POST", "/exec", "", json::Serialize(json::object{{"command", kMakeOddFiles}}));
   in_box("GET", "/files/stat", "?path=a.txt");
@@ -261,7 +262,8 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
         "POST /v1/sandboxes/{id}/search/glob.reason",
         "PUT /v1/sandboxes/{id}/files/archive.failures[].code",
         "POST /v1/sandboxes/{id}/files/upload.results[].code", "POST /v1/sandboxes:explain.detail",
-        "GET /v1/sandboxes/{id}/execs/{exec}.exit.code"}) {
+        "GET /v1/sandboxes/{id}/execs/{exec}.exit.code",
+        "POST /v1/sandboxes/{id}/exec.kept.stdout"}) {
     EXPECT_TRUE(seen_.contains(optional)) << optional << " was not seen";
   }
 }
