@@ -6,6 +6,7 @@
 #include "api.h"
 #include "base/syscall.h"
 #include "machine.h"
+#include "pieces.h"
 #include "server_process.h"
 #include "stats.h"
 
@@ -13,23 +14,8 @@ namespace caisson::bench {
 namespace {
 
 constexpr uint64_t kFileBytes = 64 << 20;
-constexpr size_t kPieceBytes = 256 << 10;
 constexpr int kRounds = 20;
 constexpr int kWarmUps = 2;
-
-// The same piece again and again.
-class Pieces final : public http::BodySource {
- public:
-  Task<Result<std::string_view>> Next(Until) override {
-    size_t size = static_cast<size_t>(std::min<uint64_t>(left_, piece_.size()));
-    left_ -= size;
-    co_return std::string_view(piece_).substr(0, size);
-  }
-
- private:
-  std::string piece_ = std::string(kPieceBytes, 'c');
-  uint64_t left_ = kFileBytes;
-};
 
 // The bare operation: the page cache, one process, no sandbox.
 Result<void> WriteFile(const std::string& path) {
@@ -74,7 +60,7 @@ Task<Result<void>> RunFilesGroup(Bench& bench) {
   int rounds = bench.Times(kRounds);
   for (int round = -kWarmUps; round < rounds; round++) {
     Stopwatch up_watch(bench.clock);
-    Pieces body;
+    Pieces body(kFileBytes);
     CAISSON_CO_TRY(co_await api.Upload(target, body, kFileBytes));
     double uploaded = up_watch.Ms();
     Stopwatch down_watch(bench.clock);

@@ -20,8 +20,8 @@ struct Group {
 
 constexpr Group kGroups[] = {{"sandbox", RunSandboxGroup}, {"exec", RunExecGroup},
                              {"files", RunFilesGroup},     {"server", RunServerGroup},
-                             {"events", RunEventsGroup},   {"search", RunSearchGroup},
-                             {"turn", RunTurnGroup}};
+                             {"guest", RunGuestGroup},     {"events", RunEventsGroup},
+                             {"search", RunSearchGroup},   {"turn", RunTurnGroup}};
 
 constexpr std::string_view kUsage =
     "usage: caisson-bench [--data-root DIR] [--scale FACTOR] [GROUP…]\n"

@@ -12,6 +12,7 @@
 
 #include "base/syscall.h"
 #include "json/reader.h"
+#include "net/dialer.h"
 #include "sandbox/backends/local/plan_builder.h"
 #include "sandbox/embedded_guest.h"
 #include "sandbox/seccomp_policy.h"
@@ -23,18 +24,6 @@ constexpr size_t kTokenBytes = 32;
 constexpr size_t kMaxSmallFile = 64 * 1024;
 constexpr std::string_view kFileEnding = ".json";
 constexpr std::string_view kBeside = ".new";
-
-class GuestDialer final : public net::Dialer {
- public:
-  GuestDialer(net::Loop& loop, std::string path) : loop_(loop), path_(std::move(path)) {}
-  Task<Result<net::StreamPtr>> Dial(Until until) override {
-    return net::DialUnix(loop_, path_, std::move(until));
-  }
-
- private:
-  net::Loop& loop_;
-  std::string path_;
-};
 
 Result<void> MakeDirectory(const std::string& path, mode_t mode) {
   if (::mkdir(path.c_str(), mode) == 0) return {};
@@ -210,7 +199,7 @@ Result<void> LocalBackend::RemoveFiles(const SandboxId& id) const {
 Acquired LocalBackend::Reach(const SandboxId& id, const Instance& instance) const {
   Acquired acquired;
   acquired.instance = json::Serialize(ToJson(instance));
-  acquired.dialer = std::make_unique<GuestDialer>(loop_, SocketOf(id));
+  acquired.dialer = std::make_unique<net::UnixDialer>(loop_, SocketOf(id));
   acquired.token = instance.token;
   return acquired;
 }
