@@ -25,7 +25,7 @@ constexpr Group kGroups[] = {{"sandbox", RunSandboxGroup}, {"exec", RunExecGroup
 
 constexpr std::string_view kUsage =
     "usage: caisson-bench [--data-root DIR] [--scale FACTOR] [GROUP…]\n"
-    "groups (all unless named): sandbox exec files server events search turn\n"
+    "groups (all unless named): sandbox exec files server guest events search turn\n"
     "  --data-root DIR   where temporary data directories are made (/tmp; at most 30 bytes)\n"
     "  --scale FACTOR    of the numbers of repetitions (1)\n"
     "Needs root, and caisson and caisson-guest beside it.\n";
