@@ -85,6 +85,12 @@ Result<void> SpawnManyAndWait(const std::vector<std::string>& argv, int count) {
   return result;
 }
 
+std::string FindTool(const std::string& name) {
+  std::string program = FindProgram(name);
+  if (program.empty()) PrintLine(fmt::format("  {}: not installed", name));
+  return program;
+}
+
 bool OtherTool::Works(const Bench& bench) const {
   SpawnSpec spec;
   spec.program = argv_[0];
@@ -111,22 +117,17 @@ Result<std::vector<OtherTool>> FindOtherTools(const Bench& bench,
   auto add = [&](OtherTool tool) {
     if (tool.Works(bench)) tools.push_back(std::move(tool));
   };
-  auto find = [](const std::string& name) {
-    std::string program = FindProgram(name);
-    if (program.empty()) PrintLine(fmt::format("  {}: not installed", name));
-    return program;
-  };
-  if (std::string bwrap = find("bwrap"); !bwrap.empty()) {
+  if (std::string bwrap = FindTool("bwrap"); !bwrap.empty()) {
     add({"bwrap --unshare-all, read-only root",
          {bwrap, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev",
           "/bin/true"},
          1});
   }
-  if (std::string runc = find("runc"); !runc.empty()) {
+  if (std::string runc = FindTool("runc"); !runc.empty()) {
     CAISSON_TRY(MakeBundle(bench, runc, scratch.path()));
     add({"runc run", {runc, "run", "--bundle", scratch.path(), "caisson-bench"}, 4});
   }
-  if (std::string docker = find("docker"); !docker.empty()) {
+  if (std::string docker = FindTool("docker"); !docker.empty()) {
     add({"docker run --network none",
          {docker, "run", "--rm", "--pull", "never", "--network", "none", "busybox", "true"},
          20});

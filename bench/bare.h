@@ -16,7 +16,10 @@ Result<void> SpawnAndWait(const std::vector<std::string>& argv);
 // `count` of them at once, until the last has ended.
 Result<void> SpawnManyAndWait(const std::vector<std::string>& argv, int count);
 
-// Another way to run /bin/true isolated.
+// The program's path; where it is not installed a line says so, and it is empty.
+std::string FindTool(const std::string& name);
+
+// Another program for what is measured.
 class OtherTool {
  public:
   OtherTool(std::string name, std::vector<std::string> argv, int every)

@@ -88,8 +88,10 @@ constexpr std::array kSchemas{
     Schema{"GrepResult",
            "matches:[GrepMatch] truncated:bool reason?:limit|deadline files_searched:int "
            "binary_skipped:int unreadable:int"},
+    // With `context` it is a line near one that matches.
     Schema{"GrepMatch",
-           "path:string path_base64?:string line:int text:string text_base64?:string cut?:bool"},
+           "path:string path_base64?:string line:int text:string text_base64?:string cut?:bool "
+           "context?:bool"},
 };
 
 constexpr std::array kRoutes{
@@ -123,7 +125,7 @@ constexpr std::array kRoutes{
           One("RemovedFile"), Post<guest::kPathFileRemove>},
     Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject,
           One("GlobResult"), Post<guest::kPathGlob>},
-    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text.", kObject,
+    Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text or pattern.", kObject,
           One("GrepResult"), Post<guest::kPathGrep>},
 };
 

@@ -185,39 +185,40 @@ Glob::State Glob::Start() const {
   return state;
 }
 
-Glob::Outcome Glob::Step(const State& state, std::string_view name) const {
-  Outcome outcome;
+bool Glob::MatchesEntry(const State& state, std::string_view name) const {
+  return std::any_of(state.begin(), state.end(), [&](const Position& position) {
+    const auto& components = alternatives_[position.alternative];
+    const Component& component = components[position.component];
+    if (position.component + 1 < components.size()) return false;
+    if (component.any_depth) return hidden_ || !name.starts_with('.');
+    return MatchName(component.pattern, name, hidden_);
+  });
+}
+
+Glob::State Glob::Below(const State& state, std::string_view name) const {
+  State below;
   for (const Position& position : state) {
     const auto& components = alternatives_[position.alternative];
     const Component& component = components[position.component];
-    bool last = position.component + 1 == components.size();
     if (component.any_depth) {
-      if (name.starts_with('.') && !hidden_) continue;
-      outcome.below.push_back(position);
-      outcome.matches |= last;
-      continue;
-    }
-    if (!MatchName(component.pattern, name, hidden_)) continue;
-    if (last) {
-      outcome.matches = true;
-    } else {
-      outcome.below.push_back({position.alternative, position.component + 1});
+      if (hidden_ || !name.starts_with('.')) below.push_back(position);
+    } else if (position.component + 1 < components.size() &&
+               MatchName(component.pattern, name, hidden_)) {
+      below.push_back({position.alternative, position.component + 1});
     }
   }
-  Close(outcome.below);
-  return outcome;
+  Close(below);
+  return below;
 }
 
 bool Glob::Matches(std::string_view path) const {
   State state = Start();
-  while (!state.empty()) {
+  for (;;) {
     size_t slash = path.find('/');
-    Outcome outcome = Step(state, path.substr(0, slash));
-    if (slash == std::string_view::npos) return outcome.matches;
+    if (slash == std::string_view::npos) return MatchesEntry(state, path);
+    state = Below(state, path.substr(0, slash));
     path.remove_prefix(slash + 1);
-    state = std::move(outcome.below);
   }
-  return false;
 }
 
 }  // namespace caisson::guest

@@ -32,11 +32,10 @@ class Glob {
   using State = std::vector<Position>;
 
   State Start() const;
-  struct Outcome {
-    bool matches = false;  // the entry itself
-    State below;           // for what lies in it, if it is a directory; empty: nothing can match
-  };
-  Outcome Step(const State& state, std::string_view name) const;
+  // Of an entry where the walk's state is `state`: whether it matches itself, and the state for
+  // what lies in it if it is a directory (empty: nothing there can match).
+  bool MatchesEntry(const State& state, std::string_view name) const;
+  State Below(const State& state, std::string_view name) const;
 
   // One path from the top, '/'-separated; for tests and file filters.
   bool Matches(std::string_view path) const;

@@ -9,13 +9,6 @@
 namespace caisson::guest {
 namespace {
 
-// Cuts at a character's boundary.
-std::string_view CutText(std::string_view text, size_t limit) {
-  if (text.size() <= limit) return text;
-  while (limit > 0 && (static_cast<uint8_t>(text[limit]) & 0xC0) == 0x80) limit--;
-  return text.substr(0, limit);
-}
-
 // Takes the first line off `rest`, its end included.
 std::string_view TakeLine(std::string_view& rest, bool keep) {
   size_t end = keep ? rest.find('\n') : rest.find_first_of("\r\n");

@@ -1,7 +1,9 @@
 #include "guest/text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 
 namespace caisson::guest {
 namespace {
@@ -216,7 +218,58 @@ bool EqualConstantTime(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+std::string_view CutText(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return text;
+  while (limit > 0 && (static_cast<uint8_t>(text[limit]) & 0xC0) == 0x80) limit--;
+  return text.substr(0, limit);
+}
+
+// Sixteen places at a time: where the first and the last byte fit, the rest is compared.
+size_t FindBytes(std::string_view text, std::string_view needle, size_t from) {
+  using Block = uint8_t __attribute__((vector_size(16)));
+  size_t size = needle.size();
+  if (from > text.size() || text.size() - from < size) return std::string_view::npos;
+  const char* p = text.data() + from;
+  const char* end = text.data() + text.size() - (size - 1);  // of the places to start at
+  const Block first = Block{} + static_cast<uint8_t>(needle.front());
+  const Block last = Block{} + static_cast<uint8_t>(needle.back());
+  auto place = [&](const char* at) { return static_cast<size_t>(at - text.data()); };
+  // Bytes that may be compared in vain: repeated ones would make this quadratic.
+  size_t patience = 4 * (text.size() - from) + 65'536;
+  for (; end - p >= 16; p += 16) {
+    Block starts;
+    Block ends;
+    std::memcpy(&starts, p, sizeof starts);
+    std::memcpy(&ends, p + size - 1, sizeof ends);
+    auto fits = (starts == first) & (ends == last);
+    uint64_t halves[2];
+    std::memcpy(halves, &fits, sizeof halves);
+    if ((halves[0] | halves[1]) == 0) continue;
+    for (int i = 0; i < 16; i++) {
+      if (fits[i] == 0) continue;
+      if (std::memcmp(p + i, needle.data(), size) == 0) return place(p + i);
+      if (size <= patience) {
+        patience -= size;
+        continue;
+      }
+      size_t left = text.size() - place(p + i);
+      const void* found = ::memmem(p + i, left, needle.data(), size);
+      return found == nullptr ? std::string_view::npos : place(static_cast<const char*>(found));
+    }
+  }
+  for (; p < end; p++) {
+    if (*p == needle.front() && std::memcmp(p, needle.data(), size) == 0) return place(p);
+  }
+  return std::string_view::npos;
+}
+
+int64_t CountLineFeeds(std::string_view text) { return std::count(text.begin(), text.end(), '\n'); }
+
 char AsciiLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+void AsciiLowerAll(std::string& text) {
+  for (char& c : text) c = static_cast<char>(c | (c >= 'A' && c <= 'Z' ? 0x20 : 0));
+}
 
 bool EqualIgnoreCase(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;

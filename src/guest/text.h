@@ -17,6 +17,14 @@ bool IsValidUtf8(std::string_view text);
 // The text with U+FFFD in place of each bad sequence.
 std::string ReplaceBadUtf8(std::string_view bytes);
 void AppendUtf8(std::string& out, uint32_t code_point);
+// At most `limit` bytes of the text, cut at a character's boundary.
+std::string_view CutText(std::string_view text, size_t limit);
+
+// Where `needle` (not empty) is in the text, from `from` on; npos if nowhere. Made for long texts.
+size_t FindBytes(std::string_view text, std::string_view needle, size_t from);
+
+// How many line feeds there are.
+int64_t CountLineFeeds(std::string_view text);
 
 std::string Base64Encode(std::string_view bytes);
 // Strict: padded, no white space, no stray bits; nothing otherwise.
@@ -40,5 +48,6 @@ bool EqualConstantTime(std::string_view a, std::string_view b);
 // ASCII only.
 bool EqualIgnoreCase(std::string_view a, std::string_view b);
 char AsciiLower(char c);
+void AsciiLowerAll(std::string& text);
 
 }  // namespace caisson::guest

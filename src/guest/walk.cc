@@ -2,14 +2,18 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 namespace caisson::guest {
 namespace {
 
 constexpr int kMaxDepth = 256;
+constexpr size_t kListBytes = 32 * 1024;
 
 unsigned char TypeOf(mode_t mode) {
   if (S_ISREG(mode)) return DT_REG;
@@ -35,62 +39,95 @@ bool Walker::IsKernelTree(const struct stat& status) const {
 }
 
 bool Walker::Run(UniqueFd start) {
-  return Directory(start.get(), {}, glob_ == nullptr ? Glob::State() : glob_->Start(), 0);
+  return Directory(start.get(), glob_ == nullptr ? Glob::State() : glob_->Start(), 0);
 }
 
-std::vector<Walker::Item> Walker::ReadItems(int fd) {
-  std::vector<Item> items;
-  int copy = ::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* list = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (list == nullptr) {
-    if (copy >= 0) ::close(copy);
-    unreadable_++;
-    return items;
-  }
-  while (dirent* entry = ::readdir(list)) {
-    std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    unsigned char type = entry->d_type;
-    struct stat status{};
-    if (type == DT_UNKNOWN && ::fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0) {
-      type = TypeOf(status.st_mode);
+// getdents64 itself: few calls for many entries, and no second descriptor.
+Walker::Listing Walker::Read(int fd) {
+  // As the kernel writes it; the name goes on behind.
+  struct Record {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t size;
+    unsigned char type;
+    char name[5];
+  };
+  Listing listing;
+  buffer_.resize(kListBytes);
+  for (;;) {
+    long got = ::syscall(SYS_getdents64, fd, buffer_.data(), buffer_.size());
+    if (got < 0) unreadable_++;
+    if (got <= 0 || visitor_.OutOfTime()) break;
+    for (long at = 0; at < got;) {
+      const char* start = buffer_.data() + at;
+      Record record;
+      std::memcpy(&record, start, sizeof record);
+      at += record.size;
+      const char* text = start + offsetof(Record, name);
+      std::string_view name = text;
+      if (name == "." || name == "..") continue;
+      struct stat status{};
+      if (record.type == DT_UNKNOWN && ::fstatat(fd, text, &status, AT_SYMLINK_NOFOLLOW) == 0) {
+        record.type = TypeOf(status.st_mode);
+      }
+      Item item{static_cast<uint32_t>(listing.names.size()), static_cast<uint32_t>(name.size()),
+                record.type, false};
+      listing.names.append(text, name.size() + 1);
+      listing.items.push_back(item);
+      item.content = true;
+      if (item.type == DT_DIR) listing.items.push_back(item);
     }
-    items.push_back(Item{std::string(name), type, false});
-    if (type == DT_DIR) items.push_back(Item{std::string(name) + "/", type, true});
-    if (items.size() % 4096 < 2 && visitor_.OutOfTime()) break;
   }
-  ::closedir(list);
   // "a", "a-b", "a/c": a directory's content comes where its paths do, not behind its own entry.
-  std::sort(items.begin(), items.end(),
-            [](const Item& a, const Item& b) { return a.name < b.name; });
-  return items;
+  auto start_of = [&](const Item& item, size_t size) {
+    return std::string_view(listing.names).substr(item.name, size);
+  };
+  std::sort(listing.items.begin(), listing.items.end(), [&](const Item& a, const Item& b) {
+    size_t common = std::min(a.length, b.length);
+    int order = start_of(a, common).compare(start_of(b, common));
+    if (order != 0) return order < 0;
+    // One name is the start of the other, or both are the same.
+    auto next = [&](const Item& item) {
+      if (item.length == common) return item.content ? int{'/'} : -1;
+      return int{static_cast<uint8_t>(listing.names[item.name + common])};
+    };
+    return next(a) < next(b);
+  });
+  return listing;
 }
 
-bool Walker::Directory(int fd, const std::string& prefix, const Glob::State& state, int depth) {
-  for (Item& item : ReadItems(fd)) {
+bool Walker::Directory(int fd, const Glob::State& state, int depth) {
+  Listing listing = Read(fd);
+  size_t prefix = path_.size();
+  for (const Item& item : listing.items) {
     if (visitor_.OutOfTime()) return false;
-    std::string_view name = item.name;
-    if (item.enter) name.remove_suffix(1);
-    Glob::Outcome outcome;
-    outcome.matches = true;
-    if (glob_ != nullptr) outcome = glob_->Step(state, name);
-    if (!item.enter) {
-      std::string path = prefix + item.name;
-      if (!visitor_.Visit({fd, item.name, path, item.type, outcome.matches})) return false;
+    const char* name = listing.names.data() + item.name;
+    std::string_view text(name, item.length);
+    path_.resize(prefix);
+    path_ += text;
+    if (!item.content) {
+      bool matches = glob_ == nullptr || glob_->MatchesEntry(state, text);
+      if (!visitor_.Visit({fd, name, path_, item.type, matches})) return false;
       continue;
     }
-    if (glob_ != nullptr ? outcome.below.empty() : (!hidden_ && name.starts_with('.'))) continue;
-    UniqueFd below(
-        ::openat(fd, item.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    struct stat status{};
-    if (!below || depth >= kMaxDepth || ::fstat(below.get(), &status) != 0) {
-      unreadable_++;
-      continue;
-    }
-    if (IsKernelTree(status)) continue;
-    if (!Directory(below.get(), prefix + item.name, outcome.below, depth + 1)) return false;
+    Glob::State below;
+    if (glob_ != nullptr) below = glob_->Below(state, text);
+    if (glob_ != nullptr ? below.empty() : !hidden_ && text.starts_with('.')) continue;
+    path_ += '/';
+    if (!Content(fd, name, below, depth)) return false;
   }
+  path_.resize(prefix);
   return true;
+}
+
+bool Walker::Content(int fd, const char* name, const Glob::State& state, int depth) {
+  UniqueFd below(::openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status{};
+  if (!below || depth >= kMaxDepth || ::fstat(below.get(), &status) != 0) {
+    unreadable_++;
+    return true;
+  }
+  return IsKernelTree(status) || Directory(below.get(), state, depth + 1);
 }
 
 }  // namespace caisson::guest

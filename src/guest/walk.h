@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -12,16 +13,16 @@
 
 namespace caisson::guest {
 
-// What a walk meets. Implementations decide what to enter and when to stop.
+// What a walk meets. Implementations decide when to stop.
 class WalkVisitor {
  public:
   virtual ~WalkVisitor() = default;
   struct Entry {
-    int directory = -1;  // that holds it
-    const std::string& name;
-    const std::string& path;  // below the start
-    unsigned char type = 0;   // DT_*
-    bool matches = false;     // the glob, or true without one
+    int directory = -1;      // that holds it
+    const char* name;        // in it
+    std::string_view path;   // below the start
+    unsigned char type = 0;  // DT_*
+    bool matches = false;    // the glob, or true without one
   };
   // False stops the walk.
   virtual bool Visit(const Entry& entry) = 0;
@@ -38,19 +39,29 @@ class Walker {
   int64_t unreadable() const { return unreadable_; }
 
  private:
+  // The entries of one directory. A directory among them comes twice: as an entry, and as its
+  // content, which is sorted as "name/".
   struct Item {
-    std::string name;
+    uint32_t name = 0;    // in `names`, with a NUL behind it
+    uint32_t length = 0;  // of the content: without the '/'
     unsigned char type = 0;
-    bool enter = false;  // this item is the directory's content, not its entry
+    bool content = false;
   };
-  bool Directory(int fd, const std::string& prefix, const Glob::State& state, int depth);
-  std::vector<Item> ReadItems(int fd);
+  struct Listing {
+    std::string names;
+    std::vector<Item> items;
+  };
+  bool Directory(int fd, const Glob::State& state, int depth);
+  bool Content(int fd, const char* name, const Glob::State& state, int depth);
+  Listing Read(int fd);
   bool IsKernelTree(const struct stat& status) const;
 
   WalkVisitor& visitor_;
   const Glob* glob_;
   const bool hidden_;
   int64_t unreadable_ = 0;
+  std::string path_;    // of the entry at hand, below the start
+  std::string buffer_;  // of Read
   struct Id {
     dev_t device = 0;
     ino_t inode = 0;

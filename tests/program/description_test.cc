@@ -236,6 +236,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
   in_box("POST", "/search/glob", "", R"({"path":".","pattern":"*","limit":1})");
   in_box("POST", "/search/grep", "", R"({"path":".","pattern":"one","max_line_bytes":3})");
   in_box("POST", "/search/grep", "", R"({"path":".","pattern":"one","limit":1})");
+  in_box("POST", "/search/grep", "", R"({"path":".","pattern":"^2$","regex":true,"before":1})");
   in_box("POST", "/files/remove", "", R"({"path":"dir","recursive":true})");
   in_box("DELETE", "", "");
   in_box("GET", "", "");
@@ -257,6 +258,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
        {"POST /v1/sandboxes/{id}/exec.stdout_base64", "GET /v1/runs/{id}.error.code",
         "GET /v1/sessions/{id}.active_run", "GET /v1/sandboxes/{id}/files/list.entries[].target",
         "POST /v1/sandboxes/{id}/search/grep.matches[].cut",
+        "POST /v1/sandboxes/{id}/search/grep.matches[].context",
         "POST /v1/sandboxes/{id}/search/glob.reason",
         "PUT /v1/sandboxes/{id}/files/archive.failures[].code",
         "POST /v1/sandboxes/{id}/files/upload.results[].code", "POST /v1/sandboxes:explain.detail",
