@@ -24,7 +24,7 @@ Result<RecordReader::Step> RecordReader::Next(std::string_view& bytes) {
     return step;
   }
   size_t size = std::min(header_.size() - header_size_, bytes.size());
-  std::copy_n(bytes.data(), size, reinterpret_cast<char*>(header_.data()) + header_size_);
+  std::copy_n(bytes.begin(), size, reinterpret_cast<char*>(header_.data()) + header_size_);
   header_size_ += size;
   bytes.remove_prefix(size);
   if (header_size_ < header_.size()) return Step{};

@@ -239,8 +239,8 @@ Result<std::optional<TarEntry>> TarReader::Next() {
       CAISSON_ASSIGN(std::string text, TakeText(entry.size));
       std::string name = text.substr(0, text.find('\0'));
       if (letter == 'x') CAISSON_TRY(ReadPax(text, facts));
-      if (letter == 'L') facts.path = std::move(name);
-      if (letter == 'K') facts.link = std::move(name);
+      if (letter == 'L') facts.path = name;
+      if (letter == 'K') facts.link = name;
       continue;
     }
     entry.path = TextOf(block, kName);
