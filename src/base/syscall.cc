@@ -41,20 +41,24 @@ namespace {
 // `read_some(buffer, size, offset)` is read(2) or pread(2).
 template <typename ReadSome>
 Result<std::string> ReadUpTo(size_t limit, ReadSome read_some) {
-  std::string content;
+  // Most are small and never need more than this: a buffer of the heap costs its pages each time.
+  char first[2048];
+  std::string content;  // once they do not fit
   size_t used = 0;
   for (;;) {
     // One byte over the limit is asked for, so that a file of exactly `limit` bytes is accepted.
-    // Small at first: most are, and a larger buffer costs its pages each time.
-    size_t want = std::min({limit + 1 - used, std::max<size_t>(used, 2048), size_t{64} * 1024});
-    content.resize(used + want);
-    ssize_t got = read_some(content.data() + used, want, used);
+    bool small = used < sizeof first;
+    size_t room = small ? sizeof first - used : std::min(used, size_t{64} * 1024);
+    size_t want = std::min(limit + 1 - used, room);
+    if (!small) content.resize(used + want);
+    ssize_t got = read_some((small ? first : content.data()) + used, want, used);
     if (got < 0) {
       if (errno == EINTR) continue;
       return Fail(ErrnoError(errno, "read"));
     }
     used += static_cast<size_t>(got);
     if (used > limit) return Fail(ErrorCode::kFileTooLarge, "the content exceeds its limit");
+    if (small && (got == 0 || used == sizeof first)) content.assign(first, used);
     if (got == 0) {
       content.resize(used);
       return content;
