@@ -134,6 +134,7 @@ StdinSink::~StdinSink() {
 void StdinSink::ExecEnded() {
   exec_->stdin_writer() = nullptr;
   exec_ = nullptr;
+  if (!waiting_) return;  // all that came is in the pipe, and perhaps nothing more comes
   if (Connection* connection = server_.Find(connection_id_)) connection->ReplyError(EndedError());
 }
 
@@ -155,8 +156,10 @@ size_t StdinSink::OnBody(Connection& connection, std::string_view bytes) {
     if (errno == EAGAIN) {
       auto watched = loop_.Watch(fd, EPOLLOUT, [this, fd](uint32_t) {
         loop_.Forget(fd);
+        waiting_ = false;
         if (Connection* waiting = server_.Find(connection_id_)) waiting->ResumeBody();
       });
+      waiting_ = watched.has_value();
       if (watched) return taken;
     }
     exec_->CloseStdin();  // nobody reads it any more
@@ -167,11 +170,8 @@ size_t StdinSink::OnBody(Connection& connection, std::string_view bytes) {
 }
 
 void StdinSink::OnBodyEnd(Connection& connection) {
-  if (exec_ == nullptr || !exec_->stdin_fd()) {
-    connection.ReplyError(EndedError());
-    return;
-  }
-  if (eof_) {
+  // All of it is in the pipe: that the command ends meanwhile, having read it or not, is no error.
+  if (eof_ && exec_ != nullptr && exec_->stdin_fd()) {
     if (exec_->spec().pty) {
       // If the terminal's queue is full its reader has not come to this point yet either way.
       (void)!::write(exec_->stdin_fd().get(), &kEndOfFile, 1);

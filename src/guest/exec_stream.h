@@ -63,7 +63,7 @@ class StdinSink : public BodySink {
 
   size_t OnBody(Connection& connection, std::string_view bytes) override;
   void OnBodyEnd(Connection& connection) override;
-  // The command ended while bytes were waiting.
+  // The command has ended: bytes that wait, or come now, are refused.
   void ExecEnded();
 
  private:
@@ -72,6 +72,7 @@ class StdinSink : public BodySink {
   const uint64_t connection_id_;
   Exec* exec_;  // null once it ended
   const bool eof_;
+  bool waiting_ = false;  // for room in the pipe
   int64_t accepted_ = 0;
 };
 

@@ -180,8 +180,11 @@ Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus
   bool asked = row.status == SandboxStatus::kReleasing;
   // A row that was never ready fails; it does not pass through releasing.
   if (!asked && last == SandboxStatus::kReleased) {
-    CAISSON_CO_ASSIGN(row, co_await Move(scope, row, SandboxStatus::kReleasing, reason,
-                                         std::nullopt, "teardown_started", std::nullopt));
+    auto moved = co_await Move(scope, row, SandboxStatus::kReleasing, reason, std::nullopt,
+                               "teardown_started", std::nullopt);
+    if (!moved) moved = co_await EndedByAnother(scope, row, std::move(moved));
+    if (!moved || IsTerminal(moved->status)) co_return moved;
+    row = std::move(*moved);
   }
   CAISSON_FAILPOINT("sandbox.releasing");
   MonoTime start = clock_.MonoNow();
@@ -195,8 +198,17 @@ Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus
   auto took = std::chrono::duration_cast<Millis>(clock_.MonoNow() - start);
   metrics_.SandboxEnded(backend_.name(), NameOf(last));
   std::string phase = last == SandboxStatus::kLost ? "lost" : "teardown_complete";
-  co_return co_await Move(std::move(scope), row, last, std::move(reason), "", std::move(phase),
-                          took);
+  auto moved = co_await Move(scope, row, last, std::move(reason), "", std::move(phase), took);
+  if (!moved) moved = co_await EndedByAnother(std::move(scope), row, std::move(moved));
+  co_return moved;
+}
+
+Task<Result<SandboxRow>> Manager::EndedByAnother(Scope scope, SandboxRow row,
+                                                 Result<SandboxRow> failed) {
+  if (failed.error().code != ErrorCode::kPreconditionFailed) co_return failed;
+  CAISSON_CO_ASSIGN(SandboxRow now, co_await store_.GetSandbox(std::move(scope), row.id));
+  bool ends = IsTerminal(now.status) || now.status == SandboxStatus::kReleasing;
+  co_return ends ? Result<SandboxRow>(std::move(now)) : std::move(failed);
 }
 
 Task<Result<void>> Manager::Recover(Until until) {

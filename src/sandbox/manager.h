@@ -68,6 +68,10 @@ class Manager {
                                             Until until);
   Task<Result<store::SandboxRow>> End(Scope scope, store::SandboxRow row, store::SandboxStatus last,
                                       std::string reason, Until until);
+  // When two end a sandbox at once, one finds its row changed: how far the other has come, whose
+  // receipt is both's. Any other failure stays what it is.
+  Task<Result<store::SandboxRow>> EndedByAnother(Scope scope, store::SandboxRow row,
+                                                 Result<store::SandboxRow> failed);
   Task<Result<store::SandboxRow>> Move(Scope scope, const store::SandboxRow& row,
                                        store::SandboxStatus to, std::string reason,
                                        std::optional<std::string> instance, std::string phase,

@@ -249,6 +249,20 @@ TEST_P(GuestExec, Case14_WorkingDirectories) {
   EXPECT_EQ(guest_->Exec({{"command", "pwd"}, {"cwd", "relative"}}).error, "invalid_cwd");
 }
 
+TEST_P(GuestExec, InputThatIsInThePipeIsAccepted) {
+  guest_->Call("POST", kPathExecs,
+               R"({"id":"line","background":true,"command":"read x; echo $x","stdin":"pipe"})");
+  HttpStream stream(guest_->socket_path());
+  stream.SendRequest("POST", "/v1/execs/line/stdin?eof=1", "", {{"Transfer-Encoding", "chunked"}});
+  stream.Send("5\r\nword\n\r\n");
+  // The command has read its line and ended before the body does.
+  ASSERT_TRUE(WaitFor([&] { return State("line").at("state") == "ended"; }));
+  stream.Send("0\r\n\r\n");
+  HttpResponse answer = stream.ReadResponse();
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.Json().at("accepted_bytes").as_int64(), 5);
+}
+
 // What the result does not show is read by offset, while the command runs and after it.
 TEST_P(GuestExec, OutputIsKeptInFiles) {
   auto output = [&](const std::string& id, const std::string& query = "") {

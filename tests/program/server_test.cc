@@ -17,6 +17,23 @@
 namespace caisson::program_test {
 namespace {
 
+// Whoever asks for the end gets the receipt, however many ask at once.
+TEST_F(ServerTest, ManyEndOneSandbox) {
+  for (int round = 0; round < 10; round++) {
+    std::string id = MakeSandbox();
+    std::vector<std::string> answers(4);
+    std::vector<std::thread> threads;
+    for (std::string& answer : answers) {
+      threads.emplace_back([&, this] {
+        auto ended = server_->TryCall("DELETE", "/v1/sandboxes/" + id);
+        answer = ended ? std::to_string(ended->status) + ended->Text("status") : "no answer";
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& answer : answers) EXPECT_EQ(answer, "200released");
+  }
+}
+
 TEST_F(ServerTest, SandboxesOverHttp) {
   std::string id = MakeSandbox();
   Server::Answer result = Exec(id, "echo hi; echo no >&2; exit 3");

@@ -24,7 +24,6 @@ RULES = [
     (r"this process and event loop", "this process"),
     (r" Cancelling this call ends the command\.", " An exception in here ends the command."),
     (r"import asyncio\n", ""),
-    (r"import uuid\n", "import time\nimport uuid\n"),
     (r"from collections\.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping",
      "from collections.abc import Callable, Iterable, Iterator, Mapping"),
     (r" \| AsyncIterable\[bytes\]", ""),

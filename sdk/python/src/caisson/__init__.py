@@ -2,10 +2,11 @@
 
 from ._async import (
     AsyncClient,
+    AsyncExec,
     AsyncExecStream,
     AsyncSandbox,
 )
-from ._sync import Client, ExecStream, Sandbox
+from ._sync import Client, Exec, ExecStream, Sandbox
 from .errors import (
     AccessDeniedError,
     CaissonError,
@@ -40,6 +41,7 @@ from .types import (
     ExecOutput,
     ExecResult,
     ExecStarted,
+    ExecState,
     Explanation,
     FileEntry,
     GlobResult,
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AccessDeniedError",
     "AsyncClient",
+    "AsyncExec",
     "AsyncExecStream",
     "AsyncSandbox",
     "CaissonError",
@@ -75,11 +78,13 @@ __all__ = [
     "EditedFile",
     "Event",
     "EventPage",
+    "Exec",
     "ExecEvent",
     "ExecGap",
     "ExecOutput",
     "ExecResult",
     "ExecStarted",
+    "ExecState",
     "ExecStream",
     "Explanation",
     "FileAccessError",

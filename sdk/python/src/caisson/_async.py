@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import httpx
 
 from . import _calls
-from ._http import Call, EventParser, ServerSentEvent, Settings
+from ._http import CLOSE_SECONDS, Call, EventParser, ServerSentEvent, Settings
 from ._transport import AsyncLock, AsyncTransport
 from .errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from .types import (
@@ -32,6 +33,7 @@ from .types import (
     ExecOutput,
     ExecResult,
     ExecStarted,
+    ExecState,
     Explanation,
     FileEntry,
     GlobResult,
@@ -53,6 +55,7 @@ OnOutput = Callable[[str], None]
 # Classes with a method `list` cannot name the type.
 Uploads = list[UploadedFile]
 Downloads = list[DownloadedFile]
+ExecStates = list[ExecState]
 
 _RECONNECTS = 5
 _RECONNECT_SECONDS = 0.5
@@ -206,6 +209,7 @@ class AsyncSandbox:
         self._owner = 0  # the process that made the sandbox
         self._closed = False
         self._ended = False  # confirmed
+        self.execs = AsyncExecs(self)
         self.files = AsyncFiles(self)
         self.search = AsyncSearch(self)
 
@@ -264,6 +268,7 @@ class AsyncSandbox:
         output_limit_bytes: int | None = None,
         umask: str | None = None,
         login: bool = False,
+        keep_bytes: int | None = None,
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
     ) -> ExecResult:
@@ -272,12 +277,23 @@ class AsyncSandbox:
         Its end is in the result, whatever it is; an exception means that it was not started or
         that its end is not known. Output beyond `output_limit_bytes` (65536, at most 4 MiB) is
         counted and dropped. With `on_stdout` or `on_stderr` output goes there as it comes, and is
-        not in the result. Cancelling this call ends the command.
+        not in the result. `keep_bytes` of it are kept on the sandbox's disk: `execs.get(result.id)`
+        reads them. Cancelling this call ends the command.
         """
         if on_stdout is None and on_stderr is None:
             return await self.run(
                 lambda box: _calls.start_exec(
-                    box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, False
+                    box,
+                    command,
+                    cwd,
+                    env,
+                    stdin,
+                    timeout,
+                    output_limit_bytes,
+                    umask,
+                    login,
+                    keep_bytes,
+                    False,
                 )
             )
         stream = self.exec_stream(
@@ -289,6 +305,7 @@ class AsyncSandbox:
             output_limit_bytes=output_limit_bytes,
             umask=umask,
             login=login,
+            keep_bytes=keep_bytes,
         )
         async with stream:
             async for event in stream:
@@ -309,6 +326,7 @@ class AsyncSandbox:
         output_limit_bytes: int | None = None,
         umask: str | None = None,
         login: bool = False,
+        keep_bytes: int | None = None,
     ) -> AsyncExecStream:
         """Runs a command and yields its events: use it as `async with` and iterate.
 
@@ -317,7 +335,17 @@ class AsyncSandbox:
         return AsyncExecStream(
             self,
             lambda box: _calls.start_exec(
-                box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, True
+                box,
+                command,
+                cwd,
+                env,
+                stdin,
+                timeout,
+                output_limit_bytes,
+                umask,
+                login,
+                keep_bytes,
+                True,
             ),
         )
 
@@ -426,6 +454,106 @@ class AsyncExecStream:
         except httpx.HTTPError as error:
             raise _calls.no_result() from error
         raise _calls.no_result()
+
+
+class AsyncExec:
+    """A command that lives on without its caller, by its id."""
+
+    def __init__(self, box: AsyncSandbox, exec_id: str) -> None:
+        self._box = box
+        self.id = exec_id
+
+    async def state(self) -> ExecState:
+        return await self._box.run(lambda box: _calls.get_exec(box, self.id))
+
+    def follow(self, after: int = 0) -> AsyncExecStream:
+        """Its output from a byte offset on, and its end: `async with`, and iterate. Leaving it
+        changes nothing. What came earlier than `state().first_kept_offset` is a gap."""
+        return AsyncExecStream(self._box, lambda box: _calls.follow_exec(box, self.id, after))
+
+    async def wait(self) -> ExecResult:
+        """Waits for its end; the result is without output."""
+        async with self.follow((await self.state()).offset) as stream:
+            async for _ in stream:
+                pass
+            return stream.result
+
+    async def write(self, data: str | bytes, *, eof: bool = False) -> None:
+        """Writes to the input of an interactive command; returns when all is in its pipe. `eof`
+        closes it behind."""
+        await self._box.run(lambda box: _calls.write_exec(box, self.id, data, eof))
+
+    async def signal(self, signal: str, *, tree: bool = False) -> None:
+        """TERM, KILL, …, to the command's group or to all that it started."""
+        await self._box.run(lambda box: _calls.signal_exec(box, self.id, signal, tree))
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal."""
+        await self._box.run(lambda box: _calls.resize_exec(box, self.id, rows, cols))
+
+    async def output(
+        self,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        *,
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> bytes:
+        """What `keep_bytes` kept, from a byte on; at most `limit` bytes (65536)."""
+        return await self._box.run(
+            lambda box: _calls.exec_output(box, self.id, stream, offset, limit)
+        )
+
+    async def delete(self) -> None:
+        """Ends it with all that it started, and forgets it."""
+        await self._box.run(lambda box: _calls.delete_exec(box, self.id))
+
+
+class AsyncExecs:
+    """Commands that live on without their caller; `sandbox.execs`."""
+
+    def __init__(self, box: AsyncSandbox) -> None:
+        self._box = box
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        interactive: bool = False,
+        pty: tuple[int, int] | None = None,
+        umask: str | None = None,
+        login: bool = False,
+        keep_bytes: int | None = None,
+    ) -> AsyncExec:
+        """Starts a command and does not wait for it. `id` is the caller's own, unique in the
+        sandbox; `interactive` keeps its input open; `pty` is a terminal of rows and columns."""
+        started = await self._box.run(
+            lambda box: _calls.start_background(
+                box,
+                command,
+                id,
+                cwd,
+                env,
+                timeout,
+                interactive,
+                pty,
+                umask,
+                login,
+                keep_bytes,
+            )
+        )
+        return AsyncExec(self._box, started.id)
+
+    def get(self, exec_id: str) -> AsyncExec:
+        """A handle of a command that was started before; asks nobody yet."""
+        return AsyncExec(self._box, exec_id)
+
+    async def list(self) -> ExecStates:
+        """Those that run, and those that ended and are remembered."""
+        return await self._box.run(_calls.list_execs)
 
 
 class AsyncFiles:
@@ -850,10 +978,15 @@ async def _end(transport: AsyncTransport, info: SandboxInfo) -> bool:
             raise
     # Its status has changed since: gone already, or never to be used again. Ids are not used
     # twice, so what has this id is what was acquired.
-    now = await transport.run(_calls.get_sandbox(info.id))
-    if now.status == "unclean":
-        now = await transport.run(_calls.delete_sandbox(now.id, now.generation))
-    return now.gone
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while True:
+        now = await transport.run(_calls.get_sandbox(info.id))
+        if now.status == "unclean":
+            now = await transport.run(_calls.delete_sandbox(now.id, now.generation))
+        # Somebody else may be ending it at this moment.
+        if now.status != "releasing" or time.monotonic() >= deadline:
+            return now.gone
+        await asyncio.sleep(_SETTLE_SECONDS)
 
 
 def _ends(event: Event, run: str | None) -> bool:

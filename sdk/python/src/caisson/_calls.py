@@ -27,6 +27,7 @@ from .types import (
     ExecOutput,
     ExecResult,
     ExecStarted,
+    ExecState,
     Explanation,
     FileEntry,
     GlobResult,
@@ -136,6 +137,28 @@ def delete_sandbox(sandbox: str, generation: int | None) -> Call[SandboxInfo]:
 # Commands.
 
 
+def _command_body(
+    command: str | Sequence[str],
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    timeout: float | None,
+    umask: str | None,
+    login: bool,
+    keep_bytes: int | None,
+) -> dict[str, Any]:
+    shell = isinstance(command, str)
+    return {
+        "command": command if shell else None,
+        "argv": None if shell else list(command),
+        "cwd": cwd,
+        "env": dict(env) if env else None,
+        "timeout_ms": None if timeout is None else max(1, round(timeout * 1000)),
+        "umask": umask,
+        "login": True if login else None,
+        "keep_bytes": keep_bytes,
+    }
+
+
 def start_exec(
     sandbox: str,
     command: str | Sequence[str],
@@ -146,6 +169,7 @@ def start_exec(
     output_limit_bytes: int | None,
     umask: str | None,
     login: bool,
+    keep_bytes: int | None,
     streamed: bool,
 ) -> Call[ExecResult]:
     if isinstance(stdin, bytes):
@@ -155,18 +179,10 @@ def start_exec(
             raise ValueError(
                 "stdin must be UTF-8; write other bytes to a file and let the command read it"
             ) from None
-    timeout_ms = None if timeout is None else max(1, round(timeout * 1000))
-    shell = isinstance(command, str)
     body = {
-        "command": command if shell else None,
-        "argv": None if shell else list(command),
-        "cwd": cwd,
-        "env": dict(env) if env else None,
+        **_command_body(command, cwd, env, timeout, umask, login, keep_bytes),
         "stdin": stdin,
-        "timeout_ms": timeout_ms,
         "output_limit_bytes": output_limit_bytes,
-        "umask": umask,
-        "login": True if login else None,
     }
     return Call(
         "POST",
@@ -183,7 +199,10 @@ def exec_result(data: Mapping[str, Any]) -> ExecResult:
     if "reason" not in data:
         raise no_result()
     truncated = data.get("truncated", {})
-    known = {name: value for name, value in data.items() if name != "truncated"}
+    known = {name: value for name, value in data.items() if name not in ("truncated", "kept")}
+    if "kept" in data:
+        known["stdout_kept_bytes"] = int(data["kept"]["stdout"])
+        known["stderr_kept_bytes"] = int(data["kept"]["stderr"])
     known["stdout_raw"] = raw_bytes(data, "stdout")
     known["stderr_raw"] = raw_bytes(data, "stderr")
     known["stdout_truncated"] = bool(truncated.get("stdout"))
@@ -194,6 +213,97 @@ def exec_result(data: Mapping[str, Any]) -> ExecResult:
 
 def no_result() -> CaissonError:
     return error_for("outcome_unknown", "the server ended its answer without the command's end")
+
+
+def _execs(sandbox: str, exec_id: str | None = None, call: str | None = None) -> str:
+    path = f"/v1/sandboxes/{part(sandbox)}/execs"
+    if exec_id is not None:
+        path += f"/{part(exec_id)}"
+    return path if call is None else f"{path}/{call}"
+
+
+def exec_state(data: Mapping[str, Any]) -> ExecState:
+    ended = data.get("exit")
+    return make(ExecState, {**data, "exit": exec_result(ended) if ended else None})
+
+
+def start_background(
+    sandbox: str,
+    command: str | Sequence[str],
+    exec_id: str | None,
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    timeout: float | None,
+    interactive: bool,
+    pty: tuple[int, int] | None,
+    umask: str | None,
+    login: bool,
+    keep_bytes: int | None,
+) -> Call[ExecState]:
+    body = {
+        **_command_body(command, cwd, env, timeout, umask, login, keep_bytes),
+        "id": exec_id,
+        "interactive": True if interactive else None,
+        "pty": None if pty is None else {"rows": pty[0], "cols": pty[1]},
+    }
+    return _json("POST", _execs(sandbox), body, exec_state)
+
+
+def list_execs(sandbox: str) -> Call[list[ExecState]]:
+    return _get(_execs(sandbox), lambda data: [exec_state(one) for one in data["execs"]])
+
+
+def get_exec(sandbox: str, exec_id: str) -> Call[ExecState]:
+    return _get(_execs(sandbox, exec_id), exec_state)
+
+
+def delete_exec(sandbox: str, exec_id: str) -> Call[None]:
+    return Call("DELETE", _execs(sandbox, exec_id), lambda answer: None, read_seconds=_EXEC_GRACE)
+
+
+def follow_exec(sandbox: str, exec_id: str, after: int) -> Call[ExecResult]:
+    return Call(
+        "GET",
+        _execs(sandbox, exec_id, "stream"),
+        lambda answer: exec_result(answer.json()),
+        query={"after": after},
+        headers={"Accept": "text/event-stream"},
+        read_seconds=_EXEC_GRACE,  # a silent command is heard of every ten seconds
+    )
+
+
+def write_exec(sandbox: str, exec_id: str, data: str | bytes, eof: bool) -> Call[None]:
+    return Call(
+        "POST",
+        _execs(sandbox, exec_id, "stdin"),
+        lambda answer: None,
+        query={"eof": True if eof else None},
+        body=data.encode() if isinstance(data, str) else data,
+        headers={"Content-Type": "application/octet-stream"},
+        read_seconds=_TRANSFER_SECONDS,
+    )
+
+
+def signal_exec(sandbox: str, exec_id: str, signal: str, tree: bool) -> Call[None]:
+    body = {"signal": signal, "scope": "tree" if tree else "leader"}
+    return _json("POST", _execs(sandbox, exec_id, "signal"), body, lambda _: None)
+
+
+def resize_exec(sandbox: str, exec_id: str, rows: int, cols: int) -> Call[None]:
+    body = {"rows": rows, "cols": cols}
+    return _json("POST", _execs(sandbox, exec_id, "resize"), body, lambda _: None)
+
+
+def exec_output(
+    sandbox: str, exec_id: str, stream: str, offset: int, limit: int | None
+) -> Call[bytes]:
+    return Call(
+        "GET",
+        _execs(sandbox, exec_id, "output"),
+        lambda answer: answer.content,
+        query={"stream": stream, "offset": offset, "limit": limit},
+        read_seconds=_TRANSFER_SECONDS,
+    )
 
 
 def exec_event(event: _http.ServerSentEvent) -> ExecEvent | None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import httpx
 
 from . import _calls
-from ._http import Call, EventParser, ServerSentEvent, Settings
+from ._http import CLOSE_SECONDS, Call, EventParser, ServerSentEvent, Settings
 from ._transport import SyncLock, SyncTransport
 from .errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from .types import (
@@ -32,6 +32,7 @@ from .types import (
     ExecOutput,
     ExecResult,
     ExecStarted,
+    ExecState,
     Explanation,
     FileEntry,
     GlobResult,
@@ -53,6 +54,7 @@ OnOutput = Callable[[str], None]
 # Classes with a method `list` cannot name the type.
 Uploads = list[UploadedFile]
 Downloads = list[DownloadedFile]
+ExecStates = list[ExecState]
 
 _RECONNECTS = 5
 _RECONNECT_SECONDS = 0.5
@@ -207,6 +209,7 @@ class Sandbox:
         self._owner = 0  # the process that made the sandbox
         self._closed = False
         self._ended = False  # confirmed
+        self.execs = Execs(self)
         self.files = Files(self)
         self.search = Search(self)
 
@@ -265,6 +268,7 @@ class Sandbox:
         output_limit_bytes: int | None = None,
         umask: str | None = None,
         login: bool = False,
+        keep_bytes: int | None = None,
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
     ) -> ExecResult:
@@ -273,12 +277,23 @@ class Sandbox:
         Its end is in the result, whatever it is; an exception means that it was not started or
         that its end is not known. Output beyond `output_limit_bytes` (65536, at most 4 MiB) is
         counted and dropped. With `on_stdout` or `on_stderr` output goes there as it comes, and is
-        not in the result. An exception in here ends the command.
+        not in the result. `keep_bytes` of it are kept on the sandbox's disk: `execs.get(result.id)`
+        reads them. An exception in here ends the command.
         """
         if on_stdout is None and on_stderr is None:
             return self.run(
                 lambda box: _calls.start_exec(
-                    box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, False
+                    box,
+                    command,
+                    cwd,
+                    env,
+                    stdin,
+                    timeout,
+                    output_limit_bytes,
+                    umask,
+                    login,
+                    keep_bytes,
+                    False,
                 )
             )
         stream = self.exec_stream(
@@ -290,6 +305,7 @@ class Sandbox:
             output_limit_bytes=output_limit_bytes,
             umask=umask,
             login=login,
+            keep_bytes=keep_bytes,
         )
         with stream:
             for event in stream:
@@ -310,6 +326,7 @@ class Sandbox:
         output_limit_bytes: int | None = None,
         umask: str | None = None,
         login: bool = False,
+        keep_bytes: int | None = None,
     ) -> ExecStream:
         """Runs a command and yields its events: use it as `with` and iterate.
 
@@ -318,7 +335,17 @@ class Sandbox:
         return ExecStream(
             self,
             lambda box: _calls.start_exec(
-                box, command, cwd, env, stdin, timeout, output_limit_bytes, umask, login, True
+                box,
+                command,
+                cwd,
+                env,
+                stdin,
+                timeout,
+                output_limit_bytes,
+                umask,
+                login,
+                keep_bytes,
+                True,
             ),
         )
 
@@ -427,6 +454,106 @@ class ExecStream:
         except httpx.HTTPError as error:
             raise _calls.no_result() from error
         raise _calls.no_result()
+
+
+class Exec:
+    """A command that lives on without its caller, by its id."""
+
+    def __init__(self, box: Sandbox, exec_id: str) -> None:
+        self._box = box
+        self.id = exec_id
+
+    def state(self) -> ExecState:
+        return self._box.run(lambda box: _calls.get_exec(box, self.id))
+
+    def follow(self, after: int = 0) -> ExecStream:
+        """Its output from a byte offset on, and its end: `with`, and iterate. Leaving it
+        changes nothing. What came earlier than `state().first_kept_offset` is a gap."""
+        return ExecStream(self._box, lambda box: _calls.follow_exec(box, self.id, after))
+
+    def wait(self) -> ExecResult:
+        """Waits for its end; the result is without output."""
+        with self.follow((self.state()).offset) as stream:
+            for _ in stream:
+                pass
+            return stream.result
+
+    def write(self, data: str | bytes, *, eof: bool = False) -> None:
+        """Writes to the input of an interactive command; returns when all is in its pipe. `eof`
+        closes it behind."""
+        self._box.run(lambda box: _calls.write_exec(box, self.id, data, eof))
+
+    def signal(self, signal: str, *, tree: bool = False) -> None:
+        """TERM, KILL, …, to the command's group or to all that it started."""
+        self._box.run(lambda box: _calls.signal_exec(box, self.id, signal, tree))
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal."""
+        self._box.run(lambda box: _calls.resize_exec(box, self.id, rows, cols))
+
+    def output(
+        self,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        *,
+        offset: int = 0,
+        limit: int | None = None,
+    ) -> bytes:
+        """What `keep_bytes` kept, from a byte on; at most `limit` bytes (65536)."""
+        return self._box.run(
+            lambda box: _calls.exec_output(box, self.id, stream, offset, limit)
+        )
+
+    def delete(self) -> None:
+        """Ends it with all that it started, and forgets it."""
+        self._box.run(lambda box: _calls.delete_exec(box, self.id))
+
+
+class Execs:
+    """Commands that live on without their caller; `sandbox.execs`."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        interactive: bool = False,
+        pty: tuple[int, int] | None = None,
+        umask: str | None = None,
+        login: bool = False,
+        keep_bytes: int | None = None,
+    ) -> Exec:
+        """Starts a command and does not wait for it. `id` is the caller's own, unique in the
+        sandbox; `interactive` keeps its input open; `pty` is a terminal of rows and columns."""
+        started = self._box.run(
+            lambda box: _calls.start_background(
+                box,
+                command,
+                id,
+                cwd,
+                env,
+                timeout,
+                interactive,
+                pty,
+                umask,
+                login,
+                keep_bytes,
+            )
+        )
+        return Exec(self._box, started.id)
+
+    def get(self, exec_id: str) -> Exec:
+        """A handle of a command that was started before; asks nobody yet."""
+        return Exec(self._box, exec_id)
+
+    def list(self) -> ExecStates:
+        """Those that run, and those that ended and are remembered."""
+        return self._box.run(_calls.list_execs)
 
 
 class Files:
@@ -851,10 +978,15 @@ def _end(transport: SyncTransport, info: SandboxInfo) -> bool:
             raise
     # Its status has changed since: gone already, or never to be used again. Ids are not used
     # twice, so what has this id is what was acquired.
-    now = transport.run(_calls.get_sandbox(info.id))
-    if now.status == "unclean":
-        now = transport.run(_calls.delete_sandbox(now.id, now.generation))
-    return now.gone
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while True:
+        now = transport.run(_calls.get_sandbox(info.id))
+        if now.status == "unclean":
+            now = transport.run(_calls.delete_sandbox(now.id, now.generation))
+        # Somebody else may be ending it at this moment.
+        if now.status != "releasing" or time.monotonic() >= deadline:
+            return now.gone
+        time.sleep(_SETTLE_SECONDS)
 
 
 def _ends(event: Event, run: str | None) -> bool:

@@ -94,6 +94,9 @@ class ExecResult:
     stderr_truncated: bool = False
     still_running: int = 0
     """Processes that the command left behind."""
+    stdout_kept_bytes: int | None = None
+    """What `keep_bytes` kept of it, to be read with `output`; None when nothing was asked for."""
+    stderr_kept_bytes: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -135,6 +138,22 @@ class ExecGap:
 
     skipped_bytes: int
     reason: str
+
+
+@dataclass(frozen=True)
+class ExecState:
+    """A command that was started with `execs.start`."""
+
+    id: str
+    state: Literal["running", "ended"]
+    pid: int
+    started_at_ms: int
+    offset: int
+    """Output so far, in bytes of both streams together."""
+    first_kept_offset: int
+    """From where on the stream can still be followed."""
+    exit: ExecResult | None
+    """How it ended, without its output; None while it runs."""
 
 
 ExecEvent = ExecStarted | ExecOutput | ExecGap | ExecResult
