@@ -36,12 +36,6 @@ Result<void> ReadFile(const std::string& path) {
   return {};
 }
 
-void PrintSpeed(std::string_view name, const Samples& samples) {
-  double megabytes = static_cast<double>(kFileBytes) / 1e6;
-  PrintRow(name, samples,
-           fmt::format("{:.0f} MB/s at p50", megabytes * 1000 / std::max(samples.At(0.5), 1e-6)));
-}
-
 }  // namespace
 
 Task<Result<void>> RunFilesGroup(Bench& bench) {
@@ -79,10 +73,10 @@ Task<Result<void>> RunFilesGroup(Bench& bench) {
     bare_write.Add(written);
     bare_read.Add(read);
   }
-  PrintSpeed("upload", up);
-  PrintSpeed("download", down);
-  PrintSpeed("yardstick: write(2) to a file of the data directory", bare_write);
-  PrintSpeed("yardstick: read(2) of it", bare_read);
+  PrintSpeed("upload", up, kFileBytes);
+  PrintSpeed("download", down, kFileBytes);
+  PrintSpeed("yardstick: write(2) to a file of the data directory", bare_write, kFileBytes);
+  PrintSpeed("yardstick: read(2) of it", bare_read, kFileBytes);
   CAISSON_CO_ASSIGN(uint64_t peak_after, StatusKiB(server->pid(), "VmHWM"));
   PrintLine(fmt::format("server's peak RSS: {} KiB before, {} KiB after", peak_before, peak_after));
   co_return co_await api.DestroySandbox(id);

@@ -80,12 +80,6 @@ Task<Result<void>> Execs(Bench& bench, GuestClient& guest) {
   co_return Result<void>();
 }
 
-void PrintSpeed(std::string_view name, const Samples& samples) {
-  double megabytes = static_cast<double>(kBytes) / 1e6;
-  PrintRow(name, samples,
-           fmt::format("{:.0f} MB/s at p50", megabytes * 1000 / std::max(samples.At(0.5), 1e-6)));
-}
-
 Task<Result<double>> ReadFile(Bench& bench, GuestClient& guest) {
   Until until(Deadline::After(bench.clock, Millis(60'000)));
   Stopwatch watch(bench.clock);
@@ -126,9 +120,9 @@ Task<Result<void>> Transfers(Bench& bench, GuestClient& guest) {
     write.Add(wrote);
     read.Add(read_ms);
   }
-  PrintSpeed("64 MiB of a command's output", output);
-  PrintSpeed("64 MiB written to a file (and hashed)", write);
-  PrintSpeed("64 MiB read from it", read);
+  PrintSpeed("64 MiB of a command's output", output, kBytes);
+  PrintSpeed("64 MiB written to a file (and hashed)", write, kBytes);
+  PrintSpeed("64 MiB read from it", read, kBytes);
   co_return Result<void>();
 }
 

@@ -29,6 +29,12 @@ void PrintRow(std::string_view name, const Samples& samples, std::string_view no
   std::fflush(stdout);
 }
 
+void PrintSpeed(std::string_view name, const Samples& samples, uint64_t bytes) {
+  double megabytes = static_cast<double>(bytes) / 1e6;
+  PrintRow(name, samples,
+           fmt::format("{:.0f} MB/s at p50", megabytes * 1000 / std::max(samples.At(0.5), 1e-6)));
+}
+
 void PrintLine(std::string_view text) {
   fmt::print("{}\n", text);
   std::fflush(stdout);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,8 @@ class Stopwatch {
 // To standard output.
 void PrintTitle(std::string_view title);
 void PrintRow(std::string_view name, const Samples& samples, std::string_view note = {});
+// With what it means as a speed: each sample moved `bytes`.
+void PrintSpeed(std::string_view name, const Samples& samples, uint64_t bytes);
 void PrintLine(std::string_view text);
 
 }  // namespace caisson::bench

@@ -166,6 +166,9 @@ TEST(GlobTest, Paths) {
   EXPECT_FALSE(matches("*.py", "a/b/c.py", {.bare_any_depth = false}));
   EXPECT_FALSE(matches("*.py", ".venv/c.py"));
   EXPECT_TRUE(matches("*.py", ".venv/c.py", {.hidden = true}));
+  EXPECT_TRUE(matches("*.py", "a/.venv/c.py", {.bare_dot_directories = true}));
+  EXPECT_FALSE(matches("*.py", ".venv/.c.py", {.bare_dot_directories = true}));
+  EXPECT_FALSE(matches("**/*.py", ".venv/c.py", {.bare_dot_directories = true}));
   EXPECT_TRUE(matches("/a/*.py", "a/x.py"));
   EXPECT_FALSE(matches("/*.py", "a/x.py"));
   EXPECT_TRUE(matches("**/x", "x"));

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view path = input.substr(end + 1);
   for (bool hidden : {false, true}) {
     for (bool any_depth : {false, true}) {
-      auto glob = Glob::Compile(pattern, {any_depth, hidden});
+      auto glob = Glob::Compile(pattern, {any_depth, hidden, false});
       if (!glob) continue;
       bool matches = glob->Matches(path);
       if (!IsLiteral(pattern)) continue;

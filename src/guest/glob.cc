@@ -149,7 +149,9 @@ Result<Glob> Glob::Compile(std::string_view pattern, const GlobOptions& options)
   for (const std::string& text : texts) {
     std::vector<Component> components;
     bool bare = text.find('/') == std::string::npos;
-    if (bare && options.bare_any_depth) components.push_back(Component{true, {}});
+    if (bare && options.bare_any_depth) {
+      components.push_back(Component{true, options.hidden || options.bare_dot_directories, {}});
+    }
     std::string_view rest = text;
     while (!rest.empty()) {
       size_t slash = rest.find('/');
@@ -159,7 +161,7 @@ Result<Glob> Glob::Compile(std::string_view pattern, const GlobOptions& options)
       if (part == "..") return bad("`..` is not accepted in a pattern");
       bool any = part == "**";
       if (any && !components.empty() && components.back().any_depth) continue;
-      components.push_back(Component{any, std::string(part)});
+      components.push_back(Component{any, options.hidden, std::string(part)});
     }
     if (!components.empty()) glob.alternatives_.push_back(std::move(components));
   }
@@ -201,7 +203,7 @@ Glob::State Glob::Below(const State& state, std::string_view name) const {
     const auto& components = alternatives_[position.alternative];
     const Component& component = components[position.component];
     if (component.any_depth) {
-      if (hidden_ || !name.starts_with('.')) below.push_back(position);
+      if (component.dot_directories || !name.starts_with('.')) below.push_back(position);
     } else if (position.component + 1 < components.size() &&
                MatchName(component.pattern, name, hidden_)) {
       below.push_back({position.alternative, position.component + 1});

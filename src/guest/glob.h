@@ -14,6 +14,7 @@ namespace caisson::guest {
 struct GlobOptions {
   bool bare_any_depth = true;  // a pattern without '/' matches names at any depth
   bool hidden = false;         // wildcards match a leading dot, and `**` enters dot directories
+  bool bare_dot_directories = false;  // the depth that a bare pattern has enters them, too
 };
 
 // A compiled pattern, applied while walking: the walker carries a state down the tree, which says
@@ -42,7 +43,8 @@ class Glob {
 
  private:
   struct Component {
-    bool any_depth = false;  // "**"
+    bool any_depth = false;        // "**", or the depth of a bare pattern
+    bool dot_directories = false;  // of any_depth: those are entered
     std::string pattern;
   };
   void Close(State& state) const;

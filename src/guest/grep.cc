@@ -322,7 +322,7 @@ FileResult GrepSearch(const Paths& paths, const GrepCall& call) {
   CAISSON_ASSIGN(LineFinder finder, LineFinder::Make(call.pattern, call.regex, call.ignore_case));
   std::optional<Glob> glob;
   if (!call.glob.empty()) {
-    CAISSON_ASSIGN(glob, Glob::Compile(call.glob, {true, call.hidden}));
+    CAISSON_ASSIGN(glob, Glob::Compile(call.glob, {true, call.hidden, false}));
   }
   GrepVisitor visitor(call, std::move(finder));
   int64_t unreadable = 0;

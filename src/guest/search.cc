@@ -84,7 +84,8 @@ void Search::WriteReason() {
 }
 
 FileResult GlobSearch(const Paths& paths, const GlobCall& call) {
-  CAISSON_ASSIGN(Glob glob, Glob::Compile(call.pattern, {call.bare_any_depth, call.hidden}));
+  CAISSON_ASSIGN(Glob glob, Glob::Compile(call.pattern, {call.bare_any_depth, call.hidden,
+                                                         call.bare_dot_directories}));
   CAISSON_ASSIGN(UniqueFd start, paths.OpenDirectory(call.path));
   GlobVisitor visitor(call);
   Walker walker(visitor, &glob, call.hidden);

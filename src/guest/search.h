@@ -21,6 +21,7 @@ struct GlobCall {
   bool directories = false;
   bool files_only = false;  // regular files
   bool hidden = false;
+  bool bare_dot_directories = false;
   bool relative = false;        // paths below `path` instead of joined with it
   int64_t stop_ms = INT64_MAX;  // monotonic: what was found by then is given
 };

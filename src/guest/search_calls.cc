@@ -49,6 +49,7 @@ void SearchCalls::Glob(Connection& connection, const Json& body) {
   call.directories = fields.Bool("directories", false);
   call.files_only = fields.Bool("files_only", false);
   call.hidden = fields.Bool("hidden", false);
+  call.bare_dot_directories = fields.Bool("bare_dot_directories", false);
   call.relative = fields.Bool("relative", false);
   if (fields.error()) return connection.ReplyError(*fields.error());
   auto stop = StopTime(connection);

@@ -13,8 +13,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "base/fd_passing.h"
 #include "base/syscall.h"
 #include "guest/identity.h"
 #include "guest/supervisor.h"
@@ -86,31 +88,21 @@ class SpawnerProcess {
   void Serve() {
     RequestHead head;
     iovec parts[2] = {{&head, sizeof head}, {inline_, sizeof inline_}};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)];
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    ssize_t got = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) return;
-    if (got < static_cast<ssize_t>(sizeof head)) ::_exit(0);  // the guest is gone
-    int fds[kMaxFds];
-    size_t count = 0;
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) {
-      count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      std::memcpy(fds, CMSG_DATA(part), count * sizeof(int));
+    Answer answer;
+    {
+      // Closed before the answer: the guest must be the only reader and writer then.
+      UniqueFd fds[kMaxFds];
+      ReceivedMessage received = ReceiveWithFds(socket_, parts, fds);
+      if (received.size < static_cast<ssize_t>(sizeof head)) ::_exit(0);  // the guest is gone
+      answer = {head.id, Handle(head, {fds, received.fd_count})};
     }
-    Answer answer{head.id, Handle(head, fds, count)};
-    for (size_t i = 0; i < count; i++) ::close(fds[i]);
     if (::send(socket_, &answer, sizeof answer, MSG_NOSIGNAL) < 0) ::_exit(0);
   }
 
-  SpawnOutcome Handle(const RequestHead& head, const int* fds, size_t count) {
+  SpawnOutcome Handle(const RequestHead& head, std::span<const UniqueFd> fds) {
     LaunchPlan plan;
     size_t next = 0;
-    auto take = [&](bool given) { return given && next < count ? fds[next++] : -1; };
+    auto take = [&](bool given) { return given && next < fds.size() ? fds[next++].get() : -1; };
     for (int& fd : plan.stdio) fd = take(true);
     plan.script = take((head.flags & kScript) != 0);
     plan.cgroup = take((head.flags & kCgroup) != 0);
@@ -280,22 +272,7 @@ Result<void> Spawner::Start(const SpawnRequest& request, Done done) {
     strings.clear();
   }
   iovec parts[2] = {{&head, sizeof head}, {strings.data(), strings.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)]{};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  message.msg_control = control;
-  // The C libraries differ about the types.
-  message.msg_controllen =
-      static_cast<decltype(message.msg_controllen)>(CMSG_SPACE(sizeof(int) * count));
-  cmsghdr* part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = static_cast<decltype(part->cmsg_len)>(CMSG_LEN(sizeof(int) * count));
-  std::memcpy(CMSG_DATA(part), fds, sizeof(int) * count);
-  for (;;) {
-    if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) break;
-    if (errno == EINTR) continue;
+  if (SendWithFds(socket_.get(), parts, {fds, count}) < 0) {
     // A full queue means dozens of starts are waiting: the caller may try again.
     return Fail(ErrorCode::kSpawnFailed, "the spawner does not take requests", ErrnoName(errno));
   }

@@ -12,8 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
+#include "base/fd_passing.h"
 #include "launcher/process.h"
 
 namespace caisson::launcher {
@@ -39,44 +41,6 @@ Attempt<UniqueFd> MakeNetwork() {
   return made;
 }
 
-bool SendFd(int socket_fd, int fd) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return sendmsg(socket_fd, &message, MSG_NOSIGNAL) == 1;
-}
-
-enum class Received { kFd, kNothingYet, kEnd };
-
-Received ReceiveFd(int socket_fd, UniqueFd& fd) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  int number = -1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof number)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t got = recvmsg(socket_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Received::kNothingYet;
-  cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return Received::kEnd;
-  memcpy(&number, CMSG_DATA(header), sizeof number);
-  fd.reset(number);
-  return Received::kFd;
-}
-
 [[noreturn]] void RunMaker(int orders) {
   // Nothing of the launcher's stays open here, its control socket above all: the server sees by it
   // that the launcher has ended.
@@ -88,7 +52,10 @@ Received ReceiveFd(int socket_fd, UniqueFd& fd) {
   char byte;
   while (read(kOrders, &byte, 1) == 1) {
     Attempt<UniqueFd> made = MakeNetwork();
-    if (!made || !SendFd(kOrders, made->get())) break;
+    if (!made) break;
+    iovec part{&byte, 1};
+    int fd = made->get();
+    if (SendWithFds(kOrders, {&part, 1}, {&fd, 1}) != 1) break;
   }
   _exit(0);
 }
@@ -103,8 +70,11 @@ UniqueFd NetworkPool::Take() {
     return {};
   }
   UniqueFd taken;
-  Received received = ReceiveFd(maker_.get(), taken);
-  if (received == Received::kEnd || (taken && !Order())) Stop();
+  char byte;
+  iovec part{&byte, 1};
+  ReceivedMessage received = ReceiveWithFds(maker_.get(), {&part, 1}, {&taken, 1}, MSG_DONTWAIT);
+  bool none_yet = received.size < 0 && errno == EAGAIN;
+  if (!none_yet && (!taken || !Order())) Stop();
   return taken;
 }
 

@@ -10,9 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "base/fd_passing.h"
 #include "launcher/process.h"
 #include "launcher/remove_tree.h"
 
@@ -139,27 +142,13 @@ void Server::ReceiveRequests() {
   static char buffer[kMaxMessageBytes];
   for (int round = 0; round < 16 && !closed_; round++) {
     iovec part{buffer, sizeof buffer};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kCreateFdCount)];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    ssize_t got = recvmsg(kControlFd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return OnControlClosed();
     UniqueFd fds[kCreateFdCount];
-    // The kernel delivers all descriptors of a packet in one header.
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-      int numbers[kCreateFdCount];
-      size_t bytes = std::min<size_t>(header->cmsg_len - CMSG_LEN(0), sizeof numbers);
-      memcpy(numbers, CMSG_DATA(header), bytes);
-      for (size_t i = 0; i < bytes / sizeof(int); i++) fds[i].reset(numbers[i]);
-    }
+    ReceivedMessage received = ReceiveWithFds(kControlFd, {&part, 1}, fds, MSG_DONTWAIT);
+    if (received.size < 0 && errno == EAGAIN) return;
+    if (received.size <= 0) return OnControlClosed();
     Request request;
-    auto size = static_cast<size_t>(got);
-    bool whole = size >= sizeof request && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    auto size = static_cast<size_t>(received.size);
+    bool whole = size >= sizeof request && received.whole;
     if (size >= sizeof request) memcpy(&request, buffer, sizeof request);
     if (!whole || request.text_bytes != size - sizeof request) {
       Reply reply;
@@ -336,21 +325,9 @@ void Server::Flush() {
   while (!outgoing_.empty()) {
     Outgoing& next = outgoing_.front();
     iovec part{next.bytes.data(), next.bytes.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (next.fd) {
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      int number = next.fd.get();
-      memcpy(CMSG_DATA(header), &number, sizeof number);
-    }
-    if (sendmsg(kControlFd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EAGAIN) break;
+    int fd = next.fd.get();
+    std::span<const int> fds(&fd, next.fd ? 1 : 0);
+    if (SendWithFds(kControlFd, {&part, 1}, fds, MSG_DONTWAIT) < 0 && errno == EAGAIN) break;
     outgoing_.pop_front();  // sent, or nobody is there any more
   }
   epoll_event event{};

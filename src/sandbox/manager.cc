@@ -165,7 +165,9 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
 Task<Result<SandboxRow>> Manager::Delete(Scope scope, SandboxId id,
                                          std::optional<uint64_t> generation, Until until) {
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(scope, id));
-  if (generation.has_value() && *generation != row.generation) {
+  // What is being ended, or over, is what the caller wants: its id is never used again.
+  bool ends = IsTerminal(row.status) || row.status == SandboxStatus::kReleasing;
+  if (generation.has_value() && *generation != row.generation && !ends) {
     co_return Fail(ErrorCode::kPreconditionFailed,
                    fmt::format("sandbox {} has generation {}", id.text(), row.generation));
   }

@@ -56,7 +56,8 @@ class Manager {
   // kSandboxNotReady in the other states.
   Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
   // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
-  // again until it is. `generation` must be the row's, if given.
+  // again until it is. `generation` must be the row's, if given, unless
+  // that is being ended or over.
   Task<Result<store::SandboxRow>> Delete(Scope scope, SandboxId id,
                                          std::optional<uint64_t> generation, Until until);
 

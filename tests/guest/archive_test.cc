@@ -6,8 +6,8 @@
 
 #include <fstream>
 
+#include "fixture.h"
 #include "guest/tar.h"
-#include "guest_process.h"
 
 namespace caisson::guest {
 namespace {
@@ -38,26 +38,14 @@ std::string Special(const std::string& path, char letter) {
 constexpr auto kSymlink = TarEntry::Type::kSymlink;
 constexpr auto kHardLink = TarEntry::Type::kHardLink;
 
-class GuestArchive : public testing::Test {
+class GuestArchive : public GuestTest {
  protected:
-  void SetUp() override {
-    GuestProcess::Options options;
-    options.prepare = [](const std::string& work) {
-      ::mkdir((work + "/of-root").c_str(), 0755);
-      std::ofstream(work + "/of-root/secret") << "secret";
-      ::chmod((work + "/of-root/secret").c_str(), 0600);
-    };
-    std::string reason;
-    guest_ = GuestProcess::Start(options, reason);
-    if (!guest_) GTEST_SKIP() << reason;
-  }
-  void TearDown() override {
-    if (!guest_) return;
-    EXPECT_EQ(guest_->Health(), "ok");
-    EXPECT_EQ(Sh("find . -name '.caisson-*'"), "");
+  void Prepare(const std::string& work) override {
+    ::mkdir((work + "/of-root").c_str(), 0755);
+    std::ofstream(work + "/of-root/secret") << "secret";
+    ::chmod((work + "/of-root/secret").c_str(), 0600);
   }
 
-  std::string Sh(const std::string& command) { return guest_->Shell(command).out; }
   HttpResponse Get(const std::string& query) {
     return guest_->Call("GET", "/v1/files/archive?path=" + query);
   }
@@ -79,8 +67,6 @@ class GuestArchive : public testing::Test {
     }
     return texts;
   }
-
-  std::unique_ptr<GuestProcess> guest_;
 };
 
 // A tree with everything that a tree may have, packed by one side and unpacked by the other.

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <random>
 
+#include "fixture.h"
 #include "guest/protocol.h"
-#include "guest_process.h"
 
 namespace caisson::guest {
 namespace {
@@ -49,27 +49,15 @@ struct Got {
   int64_t size = -1;
 };
 
-class GuestBatch : public testing::Test {
+class GuestBatch : public GuestTest {
  protected:
-  void SetUp() override {
-    GuestProcess::Options options;
-    options.prepare = [](const std::string& work) {
-      std::ofstream(work + "/root-only") << "secret";
-      ::chmod((work + "/root-only").c_str(), 0600);
-      std::ofstream(work + "/root-readable") << "shown";
-      ::chmod((work + "/root-readable").c_str(), 0644);
-    };
-    std::string reason;
-    guest_ = GuestProcess::Start(options, reason);
-    if (!guest_) GTEST_SKIP() << reason;
-  }
-  void TearDown() override {
-    if (!guest_) return;
-    EXPECT_EQ(guest_->Health(), "ok");
-    EXPECT_EQ(Sh("find . -name '.caisson-*'"), "");
+  void Prepare(const std::string& work) override {
+    std::ofstream(work + "/root-only") << "secret";
+    ::chmod((work + "/root-only").c_str(), 0600);
+    std::ofstream(work + "/root-readable") << "shown";
+    ::chmod((work + "/root-readable").c_str(), 0644);
   }
 
-  std::string Sh(const std::string& command) { return guest_->Shell(command).out; }
   HttpResponse Upload(const std::string& body, const std::string& query = "") {
     return guest_->Call("POST", "/v1/files/upload?parents=1" + query, body);
   }
@@ -118,8 +106,6 @@ class GuestBatch : public testing::Test {
     EXPECT_TRUE(ended);
     return files;
   }
-
-  std::unique_ptr<GuestProcess> guest_;
 };
 
 TEST_F(GuestBatch, RoundTrip) {

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "guest_process.h"
+#include "fixture.h"
 
 namespace caisson::guest {
 namespace {
@@ -20,27 +20,18 @@ namespace {
 using testing::HasSubstr;
 namespace json = boost::json;
 
-class GuestFiles : public testing::Test {
+class GuestFiles : public GuestTest {
  protected:
-  void SetUp() override {
-    GuestProcess::Options options;
-    options.prepare = [](const std::string& work) {
-      // Root's own, as the host would leave it.
-      std::ofstream(work + "/root-only") << "secret";
-      ::chmod((work + "/root-only").c_str(), 0600);
-      std::ofstream(work + "/root-readable") << "shown";
-      ::chmod((work + "/root-readable").c_str(), 0644);
-      std::ofstream(work + "/root-writable") << "old";
-      ::chmod((work + "/root-writable").c_str(), 0666);
-      ::mkdir((work + "/root-dir").c_str(), 0755);
-      std::ofstream(work + "/root-dir/x") << "x";
-    };
-    std::string reason;
-    guest_ = GuestProcess::Start(options, reason);
-    if (!guest_) GTEST_SKIP() << reason;
-  }
-  void TearDown() override {
-    if (guest_) EXPECT_EQ(guest_->Health(), "ok");
+  void Prepare(const std::string& work) override {
+    // Root's own, as the host would leave it.
+    std::ofstream(work + "/root-only") << "secret";
+    ::chmod((work + "/root-only").c_str(), 0600);
+    std::ofstream(work + "/root-readable") << "shown";
+    ::chmod((work + "/root-readable").c_str(), 0644);
+    std::ofstream(work + "/root-writable") << "old";
+    ::chmod((work + "/root-writable").c_str(), 0666);
+    ::mkdir((work + "/root-dir").c_str(), 0755);
+    std::ofstream(work + "/root-dir/x") << "x";
   }
 
   HttpResponse Get(const std::string& path, const std::string& more = "",
@@ -63,7 +54,6 @@ class GuestFiles : public testing::Test {
   json::value Stat(const std::string& path, const std::string& more = "") {
     return guest_->Call("GET", "/v1/files/stat?path=" + Encode(path) + more).Json();
   }
-  std::string Sh(const std::string& command) { return guest_->Shell(command).out; }
   std::vector<std::string> NoLeftovers() {
     std::vector<std::string> names;
     auto list = guest_->Call("GET", "/v1/files/list?path=.").Json();
@@ -73,8 +63,6 @@ class GuestFiles : public testing::Test {
     }
     return names;
   }
-
-  std::unique_ptr<GuestProcess> guest_;
 };
 
 TEST_F(GuestFiles, RoundTrip) {

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/fd_passing.h"
 
 extern char** environ;
 
@@ -65,20 +66,7 @@ uint32_t Client::Send(Request request, const std::string& text, const std::vecto
   request.id = next_id_++;
   request.text_bytes = static_cast<uint32_t>(text.size());
   iovec parts[2] = {{&request, sizeof request}, {const_cast<char*>(text.data()), text.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  if (!fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
-  }
-  EXPECT_GE(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), 0);
+  EXPECT_GE(SendWithFds(socket_.get(), parts, fds), 0);
   return request.id;
 }
 
@@ -92,30 +80,19 @@ Answer Client::Wait(uint32_t id, int timeout_ms) {
     pollfd readable{socket_.get(), POLLIN, 0};
     static char buffer[kMaxMessageBytes];
     iovec part{buffer, sizeof buffer};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
     Answer answer;
     answer.reply.status = Status::kFailed;
     if (poll(&readable, 1, timeout_ms) <= 0) {
       answer.text = "no reply in time";
       return answer;
     }
-    ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (got < static_cast<ssize_t>(sizeof answer.reply)) {
+    ReceivedMessage received = ReceiveWithFds(socket_.get(), {&part, 1}, {&answer.fd, 1});
+    if (received.size < static_cast<ssize_t>(sizeof answer.reply)) {
       answer.text = "the launcher is gone";
       return answer;
     }
     memcpy(&answer.reply, buffer, sizeof answer.reply);
     answer.text.assign(buffer + sizeof answer.reply, answer.reply.text_bytes);
-    if (cmsghdr* header = CMSG_FIRSTHDR(&message)) {
-      int fd = -1;
-      memcpy(&fd, CMSG_DATA(header), sizeof fd);
-      answer.fd.reset(fd);
-    }
     early_.emplace(answer.reply.id, std::move(answer));
   }
 }

@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "base/fd_passing.h"
 #include "base/syscall.h"
 
 namespace caisson::sandbox::local {
@@ -16,7 +18,6 @@ namespace {
 
 // The launcher gives up on a creation after 10 s; its answer comes in any case.
 constexpr Millis kCreatePatience{20'000};
-constexpr size_t kMaxDescriptors = launcher::kCreateFdCount;
 
 Error LauncherLost() {
   return Error{ErrorCode::kUnavailable,
@@ -29,24 +30,10 @@ Result<void> SendPacket(int socket, const launcher::Request& request, std::strin
                         const std::vector<int>& descriptors) {
   std::array<iovec, 2> parts{iovec{const_cast<launcher::Request*>(&request), sizeof request},
                              iovec{const_cast<char*>(text.data()), text.size()}};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = text.empty() ? 1 : 2;
-  if (!descriptors.empty()) {
-    size_t bytes = sizeof(int) * descriptors.size();
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(bytes);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(bytes);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
+  if (SendWithFds(socket, std::span(parts).first(text.empty() ? 1 : 2), descriptors) >= 0) {
+    return {};
   }
-  for (;;) {
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};
-    if (errno != EINTR) return Fail(ErrnoError(errno, "send to the launcher"));
-  }
+  return Fail(ErrnoError(errno, "send to the launcher"));
 }
 
 }  // namespace
@@ -81,28 +68,15 @@ Result<std::unique_ptr<LauncherClient>> LauncherClient::Start(net::Loop& loop,
 
 Result<bool> LauncherClient::ReadOneAnswer() {
   std::array<char, launcher::kMaxMessageBytes> buffer;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   iovec part{buffer.data(), buffer.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t got = ::recvmsg(socket_->fd(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) {
-    if (errno == EAGAIN || errno == EINTR) return true;
+  Answer answer;
+  ReceivedMessage received = ReceiveWithFds(socket_->fd(), {&part, 1}, {&answer.descriptor, 1});
+  if (received.size < 0) {
+    if (errno == EAGAIN) return true;
     return Fail(ErrnoError(errno, "receive from the launcher"));
   }
-  Answer answer;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    answer.descriptor.reset(fd);
-  }
-  if (got == 0) return false;
-  auto size = static_cast<size_t>(got);
+  if (received.size == 0) return false;
+  auto size = static_cast<size_t>(received.size);
   if (size < sizeof answer.reply) return Fail(ErrorCode::kProtocol, "a short launcher message");
   std::memcpy(&answer.reply, buffer.data(), sizeof answer.reply);
   answer.text.assign(buffer.data() + sizeof answer.reply, size - sizeof answer.reply);
