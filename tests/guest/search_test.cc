@@ -77,6 +77,10 @@ TEST_F(GuestSearch, GlobContract) {
   EXPECT_THAT(Paths(Glob({{"pattern", "**/b/*.{py,txt}"}})), ElementsAre("a/b/y.py", "a/b/z.txt"));
   EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}, {"hidden", true}})),
               ElementsAre(".dot.py", ".h/q.py", "a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
+  EXPECT_THAT(Paths(Glob({{"pattern", "*.py"}, {"bare_dot_directories", true}})),
+              ElementsAre(".h/q.py", "a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
+  EXPECT_THAT(Paths(Glob({{"pattern", "**/*.py"}, {"bare_dot_directories", true}})),
+              ElementsAre("a-b/w.py", "a/b/y.py", "a/x.py", "top.py"));
   EXPECT_THAT(Paths(Glob({{"pattern", ".*"}, {"directories", true}})),
               ElementsAre(".dot.py", ".h"));
   EXPECT_THAT(Paths(Glob({{"pattern", "a*"}, {"directories", true}})), ElementsAre("a", "a-b"));

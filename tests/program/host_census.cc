@@ -53,9 +53,14 @@ std::set<std::string> HostCensus() {
     if (name.starts_with("caisson-") || name == "3\n" || name == "4\n")
       found.insert("process " + pid + " " + name);
   }
-  for (fs::directory_iterator at("/tmp", error), end; !error && at != end; at.increment(error)) {
-    std::string name = at->path().filename();
-    if (name.starts_with("caisson-exec-")) found.insert("file " + name);
+  // Wherever runtime directories may lie (src/cli/runtime_dir.h); in /tmp tests have more.
+  for (const auto& [parent, prefix] :
+       {std::pair("/tmp", "caisson-exec-"), std::pair("/run", "caisson-"),
+        std::pair("/dev/shm", "caisson-")}) {
+    for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+      std::string name = at->path().filename();
+      if (name.starts_with(prefix)) found.insert("file " + at->path().string());
+    }
   }
   return found;
 }
