@@ -1,12 +1,11 @@
 """The client of the Caisson server."""
 
-from ._async import (
-    AsyncClient,
-    AsyncExec,
-    AsyncExecStream,
-    AsyncSandbox,
-)
-from ._sync import Client, Exec, ExecStream, Sandbox
+from ._async.client import AsyncClient
+from ._async.execs import AsyncExec, AsyncExecStream
+from ._async.sandbox import AsyncSandbox
+from ._sync.client import Client
+from ._sync.execs import Exec, ExecStream
+from ._sync.sandbox import Sandbox
 from .errors import (
     AccessDeniedError,
     CaissonError,

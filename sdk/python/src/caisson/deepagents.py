@@ -45,8 +45,8 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import BaseSandbox
 
 from ._admission import Admission, Turn
-from ._async import AsyncClient
-from ._sync import Client
+from ._async.client import AsyncClient
+from ._sync.client import Client
 from .errors import (
     AccessDeniedError,
     CaissonError,

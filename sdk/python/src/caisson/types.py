@@ -282,6 +282,8 @@ class GrepMatch:
     line: int
     text: str
     cut: bool = False
+    context: bool = False
+    """No match itself: a line around one."""
     path_base64: str | None = None
     text_base64: str | None = None
 
