@@ -209,3 +209,38 @@ def test_files_are_found_by_name_and_by_text(box: Sandbox) -> None:
     assert box.search.grep("NEEDLE", "find").matches == []
     assert len(box.search.grep("NEEDLE", "find", ignore_case=True).matches) == 4
     assert box.search.grep("needle", "find", limit=2).truncated
+
+
+def test_a_contract_of_glob_is_chosen_by_parameters(box: Sandbox) -> None:
+    for path in ("rules/a.py", "rules/.git/b.py", "rules/.c.py", "rules/sub/d.py"):
+        box.files.write(path, "", parents=True)
+
+    def names(pattern: str, **options: bool) -> list[str]:
+        found = box.search.glob(pattern, "rules", **options)  # type: ignore[arg-type]
+        return [entry.path for entry in found.matches]
+
+    assert names("*.py", bare_dot_directories=True, relative=True) == [
+        ".git/b.py",
+        "a.py",
+        "sub/d.py",
+    ]
+    assert names("*.py", hidden=True, relative=True) == [".c.py", ".git/b.py", "a.py", "sub/d.py"]
+    assert names("*", bare_any_depth=False, directories=True, files_only=True) == [
+        "rules/a.py",
+        "rules/sub",
+    ]
+
+
+def test_lines_are_found_by_regular_expression_with_lines_around_them(box: Sandbox) -> None:
+    box.files.write("log", "start\nerror 12\nmiddle\nwarn 7\nend\n")
+    found = box.search.grep(r"^(error|warn) \d+$", "log", regex=True, before=1, after=1)
+    assert [(match.line, match.text, match.context) for match in found.matches] == [
+        (1, "start", True),
+        (2, "error 12", False),
+        (3, "middle", True),
+        (4, "warn 7", False),
+        (5, "end", True),
+    ]
+    assert box.search.grep(r"^(error|warn) \d+$", "log").matches == []  # it is text then
+    with pytest.raises(SearchError):
+        box.search.grep("(", "log", regex=True)

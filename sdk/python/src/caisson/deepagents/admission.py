@@ -14,8 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from enum import Enum
 
-from ._transport import SyncLock
-from .types import SandboxInfo
+from .._transport import SyncLock
+from ..types import SandboxInfo
 
 log = logging.getLogger("caisson")
 
@@ -43,6 +43,10 @@ class Admission:
     @property
     def info(self) -> SandboxInfo | None:
         return self._info
+
+    @property
+    def inside(self) -> int:
+        return self._inside
 
     def enter(self) -> SandboxInfo | Turn | Future[None]:
         """The sandbox, to be left with `leave`; or a turn; or what to wait for before trying
