@@ -23,13 +23,14 @@ constexpr const char kLimit[] = "limit";
 
 class GlobVisitor : public Search {
  public:
-  explicit GlobVisitor(const GlobCall& call) : Search(call.limit, call.stop_ms), call_(call) {
+  GlobVisitor(const Paths& paths, const GlobCall& call)
+      : Search(call.limit, call.stop_ms), paths_(paths), call_(call) {
     json_.BeginObject().Key("matches").BeginArray();
   }
 
   bool Visit(const Entry& entry) override {
     if (!entry.matches || (entry.type == DT_DIR && !call_.directories)) return true;
-    if (call_.files_only && entry.type != DT_REG && entry.type != DT_DIR) return true;
+    if (call_.files_only && entry.type != DT_DIR && !IsFile(entry)) return true;
     struct stat status{};
     if (::fstatat(entry.directory, entry.name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) unreadable_++;
@@ -55,6 +56,16 @@ class GlobVisitor : public Search {
   }
 
  private:
+  // A regular file, or a link to one that a read would reach.
+  bool IsFile(const Entry& entry) const {
+    if (entry.type != DT_LNK) return entry.type == DT_REG;
+    FilePath path{JoinPath(call_.path.text, entry.path), call_.path.root};
+    Result<UniqueFd> target = paths_.OpenAny(path, O_PATH);
+    struct stat status{};
+    return target && ::fstat(target->get(), &status) == 0 && S_ISREG(status.st_mode);
+  }
+
+  const Paths& paths_;
   const GlobCall& call_;
   int64_t unreadable_ = 0;
 };
@@ -87,7 +98,7 @@ FileResult GlobSearch(const Paths& paths, const GlobCall& call) {
   CAISSON_ASSIGN(Glob glob, Glob::Compile(call.pattern, {call.bare_any_depth, call.hidden,
                                                          call.bare_dot_directories}));
   CAISSON_ASSIGN(UniqueFd start, paths.OpenDirectory(call.path));
-  GlobVisitor visitor(call);
+  GlobVisitor visitor(paths, call);
   Walker walker(visitor, &glob, call.hidden);
   walker.Run(std::move(start));
   return FileReply{visitor.Finish(walker.unreadable()), std::nullopt};

@@ -19,7 +19,7 @@ struct GlobCall {
   size_t limit = 10'000;
   bool bare_any_depth = true;
   bool directories = false;
-  bool files_only = false;  // regular files
+  bool files_only = false;  // regular files and links to them
   bool hidden = false;
   bool bare_dot_directories = false;
   bool relative = false;        // paths below `path` instead of joined with it

@@ -376,11 +376,17 @@ TEST_F(GuestSearch, Case28_WhatCannotBeReadIsCounted) {
 }
 
 TEST_F(GuestSearch, GlobForBothDeepAgentsLanguages) {
-  Sh("mkdir -p a/b; touch top.txt a/x.txt a/b/y.txt; mkfifo pipe.txt; ln -s top.txt link.txt");
+  Sh("mkdir -p a/b; touch top.txt a/x.txt a/b/y.txt; mkfifo pipe.txt; ln -s ../top.txt a/link.txt");
+  Sh("ln -s nowhere dangling.txt; ln -s a directory.txt; ln -s /etc/passwd out.txt");
+  json::object inside{{"pattern", "*.txt"}, {"files_only", true}, {"root", "work_dir"}};
+  inside["path"] = ".";
+  EXPECT_THAT(Paths(Glob(inside)),
+              ElementsAre("./a/b/y.txt", "./a/link.txt", "./a/x.txt", "./top.txt"));
+  Sh("rm out.txt");
   auto python = Glob({{"path", guest_->work_dir()}, {"pattern", "*.txt"}, {"files_only", true}});
   std::string base = guest_->work_dir();
-  EXPECT_THAT(Paths(python),
-              ElementsAre(base + "/a/b/y.txt", base + "/a/x.txt", base + "/top.txt"));
+  EXPECT_THAT(Paths(python), ElementsAre(base + "/a/b/y.txt", base + "/a/link.txt",
+                                         base + "/a/x.txt", base + "/top.txt"));
   auto script = [&](const char* pattern) {
     return Paths(Glob({{"path", base},
                        {"pattern", pattern},
@@ -391,7 +397,7 @@ TEST_F(GuestSearch, GlobForBothDeepAgentsLanguages) {
   };
   EXPECT_THAT(script("*.txt"), ElementsAre("top.txt"));
   EXPECT_THAT(script("*"), ElementsAre("a", "top.txt"));
-  EXPECT_THAT(script("**/*.txt"), ElementsAre("a/b/y.txt", "a/x.txt", "top.txt"));
+  EXPECT_THAT(script("**/*.txt"), ElementsAre("a/b/y.txt", "a/link.txt", "a/x.txt", "top.txt"));
   Sh("echo needle > a/x.txt");
   EXPECT_THAT(Paths(Grep({{"path", base}, {"pattern", "needle"}, {"relative", true}})),
               ElementsAre("a/x.txt"));
