@@ -70,8 +70,8 @@ Task<Result<uint64_t>> Api::Download(std::string path) {
   }
 }
 
-Task<Result<std::string>> Api::CreateSandbox() {
-  CAISSON_CO_ASSIGN(json::object made, co_await CallJson("POST", "/v1/sandboxes", "{}"));
+Task<Result<std::string>> Api::CreateSandbox(std::string body) {
+  CAISSON_CO_ASSIGN(json::object made, co_await CallJson("POST", "/v1/sandboxes", std::move(body)));
   const json::value* id = made.if_contains("id");
   if (id == nullptr || !id->is_string()) {
     co_return Fail(ErrorCode::kProtocol, "a sandbox without an id");

@@ -24,7 +24,7 @@ class Api {
   // Reads and drops it; its size.
   Task<Result<uint64_t>> Download(std::string path);
 
-  Task<Result<std::string>> CreateSandbox();
+  Task<Result<std::string>> CreateSandbox(std::string body = "{}");
   Task<Result<void>> DestroySandbox(std::string id);
   // {"argv":[…]} or {"command":…}; an error unless its exit code is 0.
   Task<Result<void>> Exec(std::string id, std::string body);

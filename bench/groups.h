@@ -33,6 +33,7 @@ Task<Result<void>> RunServerGroup(Bench& bench);
 Task<Result<void>> RunGuestGroup(Bench& bench);
 Task<Result<void>> RunEventsGroup(Bench& bench);
 Task<Result<void>> RunSearchGroup(Bench& bench);
+Task<Result<void>> RunLoadGroup(Bench& bench);
 Task<Result<void>> RunTurnGroup(Bench& bench);
 
 }  // namespace caisson::bench

@@ -18,14 +18,14 @@ struct Group {
   Task<Result<void>> (*run)(Bench& bench);
 };
 
-constexpr Group kGroups[] = {{"sandbox", RunSandboxGroup}, {"exec", RunExecGroup},
-                             {"files", RunFilesGroup},     {"server", RunServerGroup},
-                             {"guest", RunGuestGroup},     {"events", RunEventsGroup},
-                             {"search", RunSearchGroup},   {"turn", RunTurnGroup}};
+constexpr Group kGroups[] = {
+    {"sandbox", RunSandboxGroup}, {"exec", RunExecGroup},   {"files", RunFilesGroup},
+    {"server", RunServerGroup},   {"guest", RunGuestGroup}, {"events", RunEventsGroup},
+    {"search", RunSearchGroup},   {"load", RunLoadGroup},   {"turn", RunTurnGroup}};
 
 constexpr std::string_view kUsage =
     "usage: caisson-bench [--data-root DIR] [--scale FACTOR] [GROUP…]\n"
-    "groups (all unless named): sandbox exec files server guest events search turn\n"
+    "groups (all unless named): sandbox exec files server guest events search load turn\n"
     "  --data-root DIR   where temporary data directories are made (/tmp; at most 30 bytes)\n"
     "  --scale FACTOR    of the numbers of repetitions (1)\n"
     "Needs root, and caisson and caisson-guest beside it.\n";
