@@ -66,7 +66,8 @@ constexpr std::array kSchemas{
     Schema{"FileEntry",
            "path:string path_base64?:string name:string name_base64?:string "
            "type?:file|directory|symlink|fifo|socket|device size_bytes?:int mode?:string uid?:int "
-           "gid?:int modified_at_ms?:int target?:string target_base64?:string error?:string"},
+           "gid?:int modified_at_ms?:int target?:string target_base64?:string media_type?:string "
+           "text?:bool error?:string"},
     Schema{"FileList", "entries:[FileEntry] truncated:bool"},
     Schema{"WrittenFile", "size_bytes:int sha256:string created:bool"},
     Schema{

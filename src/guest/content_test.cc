@@ -13,6 +13,7 @@
 #include "guest/glob.h"
 #include "guest/json.h"
 #include "guest/lines.h"
+#include "guest/media_type.h"
 #include "guest/output.h"
 #include "guest/paths.h"
 #include "guest/records.h"
@@ -43,6 +44,40 @@ TEST(Sha256Test, KnownVectors) {
     portable.Update(text);
     EXPECT_EQ(portable.HexDigest(), Sha256::Hex(text));
   }
+}
+
+TEST(MediaTypeTest, TextIsToldByItsBytesAndNamedByItsExtension) {
+  auto guess = [](std::string_view name, std::string_view head, bool whole = true) {
+    MediaType type = GuessMediaType(name, head, whole);
+    return std::string(type.name) + (type.is_text ? " text" : "");
+  };
+  EXPECT_EQ(guess("notes", "hello"), "text/plain text");
+  EXPECT_EQ(guess("empty.bin", ""), "text/plain text");
+  EXPECT_EQ(guess("A.MD", "# t"), "text/markdown text");
+  EXPECT_EQ(guess(".json", "{}"), "text/plain text");  // a name, not an extension
+  EXPECT_EQ(guess("a.json", "{}"), "application/json text");
+  EXPECT_EQ(guess("a.pdf", "%PDF-1.7"), "application/pdf text");
+  // The content decides, whatever the name says.
+  EXPECT_EQ(guess("a.json", std::string_view("{\0}", 3)), "application/octet-stream");
+  EXPECT_EQ(guess("a.txt", "\x89PNG\r\n\x1a\n\0\0"), "image/png");
+  EXPECT_EQ(guess("latin.txt", "caf\xe9"), "application/octet-stream");
+  EXPECT_EQ(guess("a.png", "plain words"), "text/plain text");
+  // Containers, and kinds of zip.
+  EXPECT_EQ(guess("x", std::string_view("RIFF\0\0\0\0WEBP", 12)), "image/webp");
+  EXPECT_EQ(guess("x", std::string_view("\0\0\0\x18"
+                                        "ftypisom",
+                                        12)),
+            "video/mp4");
+  EXPECT_EQ(guess("x.docx", "PK\x03\x04\xff"),
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document");
+  EXPECT_EQ(guess("x", "PK\x03\x04\xff"), "application/zip");
+  // A character that the end of the head cuts is no bad one; one that the end of the file cuts is.
+  for (std::string_view cut : {"\xc3", "\xe2\x82", "\xf0\x9f\x98"}) {
+    std::string head = "text " + std::string(cut);
+    EXPECT_EQ(guess("x", head, false), "text/plain text");
+    EXPECT_EQ(guess("x", head, true), "application/octet-stream");
+  }
+  EXPECT_EQ(guess("x", std::string(8192, '\x80'), false), "application/octet-stream");
 }
 
 class Feeder {

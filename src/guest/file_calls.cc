@@ -170,8 +170,9 @@ void FileCalls::RunInWorker(Connection& connection, Effect effect, std::string p
 void FileCalls::Stat(Connection& connection) {
   auto path = PathFromQuery(connection.request());
   if (!path) return connection.ReplyError(path.error());
-  bool follow = QueryFlag(connection.request(), "follow");
-  RunHere(connection, Effect::kReads, path->text, [&] { return StatFile(paths_, *path, follow); });
+  StatRequest request{*path, QueryFlag(connection.request(), "follow"),
+                      QueryFlag(connection.request(), "media_type")};
+  RunHere(connection, Effect::kReads, path->text, [&] { return StatFile(paths_, request); });
 }
 
 void FileCalls::List(Connection& connection) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/syscall.h"
+#include "guest/media_type.h"
 #include "guest/sha256.h"
 
 namespace caisson::guest {
@@ -35,9 +36,7 @@ bool IsDots(const char* name) {
   return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
 }
 
-FileResult EntryReply(const Paths& paths, const FilePath& path) {
-  return StatFile(paths, path, false);
-}
+FileResult EntryReply(const Paths& paths, const FilePath& path) { return StatFile(paths, {path}); }
 
 // The whole content; its size is checked before a byte is read.
 Result<std::string> ReadText(const Paths& paths, const FilePath& path) {
@@ -62,6 +61,19 @@ Result<std::string> ReadText(const Paths& paths, const FilePath& path) {
   }
   content.resize(used);
   return content;
+}
+
+Result<void> WriteMediaType(JsonWriter& json, const Paths& paths, const FilePath& path) {
+  struct stat status{};
+  CAISSON_ASSIGN(UniqueFd file, paths.OpenRegular(path, status));
+  char head[kMediaHeadBytes];
+  ssize_t got = ::read(file.get(), head, sizeof head);
+  if (got < 0) return Fail(FileError(errno, "read"));
+  bool whole = static_cast<size_t>(got) < sizeof head;
+  MediaType type = GuessMediaType(LastComponent(path.text),
+                                  std::string_view(head, static_cast<size_t>(got)), whole);
+  json.Field("media_type", type.name).Flag("text", type.is_text);
+  return {};
 }
 
 // Removes what is in `directory`; `depth` bounds the descriptors in use.
@@ -102,8 +114,9 @@ Result<void> RemoveTree(const Paths& paths, int directory, const char* name, int
 
 }  // namespace
 
-FileResult StatFile(const Paths& paths, const FilePath& path, bool follow) {
-  CAISSON_ASSIGN(UniqueFd fd, paths.OpenAny(path, O_PATH | (follow ? 0 : O_NOFOLLOW)));
+FileResult StatFile(const Paths& paths, const StatRequest& request) {
+  const FilePath& path = request.path;
+  CAISSON_ASSIGN(UniqueFd fd, paths.OpenAny(path, O_PATH | (request.follow ? 0 : O_NOFOLLOW)));
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return Fail(FileError(errno, "stat"));
   std::string target;
@@ -112,6 +125,9 @@ FileResult StatFile(const Paths& paths, const FilePath& path, bool follow) {
   JsonWriter json;
   json.BeginObject();
   WriteEntry(json, path.text, LastComponent(path.text), status, link ? &target : nullptr);
+  if (request.media_type && S_ISREG(status.st_mode)) {
+    CAISSON_TRY(WriteMediaType(json, paths, path));
+  }
   json.EndObject();
   return FileReply{json.Take(), std::nullopt};
 }

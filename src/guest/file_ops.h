@@ -35,7 +35,13 @@ struct ListRequest {
   size_t max_scan = SIZE_MAX;  // more entries than this: kOverloaded, for a worker to do instead
 };
 
-FileResult StatFile(const Paths& paths, const FilePath& path, bool follow);
+struct StatRequest {
+  FilePath path;
+  bool follow = false;
+  bool media_type = false;  // of a regular file, which is read for it
+};
+
+FileResult StatFile(const Paths& paths, const StatRequest& request);
 FileResult ListDirectory(const Paths& paths, const ListRequest& request);
 FileResult MakeDirectory(const Paths& paths, const FilePath& path, bool parents,
                          std::optional<uint32_t> mode);

@@ -90,6 +90,27 @@ TEST_F(GuestFiles, RoundTrip) {
   EXPECT_TRUE(NoLeftovers().empty());
 }
 
+TEST_F(GuestFiles, StatSaysTheMediaTypeWhenItIsAskedTo) {
+  Put("a.md", "# words\n");
+  Put("b", std::string("\x7f"
+                       "ELF\0\1",
+                       6));
+  Sh("ln -s a.md link; mkdir dir; mkfifo pipe; chmod 0 a.md b");
+  EXPECT_FALSE(Stat("b").as_object().contains("media_type"));
+  EXPECT_EQ(guest_->Call("GET", "/v1/files/stat?path=b&media_type=1").Code(), "file_access_denied");
+  Sh("chmod 644 a.md b");
+  auto text = Stat("a.md", "&media_type=1");
+  EXPECT_EQ(text.at("media_type"), "text/markdown");
+  EXPECT_TRUE(text.at("text").as_bool());
+  auto program = Stat("b", "&media_type=1");
+  EXPECT_EQ(program.at("media_type"), "application/x-elf");
+  EXPECT_FALSE(program.at("text").as_bool());
+  EXPECT_EQ(Stat("link", "&follow=1&media_type=1").at("text").as_bool(), true);
+  for (const char* other : {"link", "dir", "pipe"}) {
+    EXPECT_FALSE(Stat(other, "&media_type=1").as_object().contains("text")) << other;
+  }
+}
+
 TEST_F(GuestFiles, ChunkedBodiesAndBrokenUploads) {
   HttpStream stream(guest_->socket_path());
   stream.SendRequest("PUT", "/v1/files/content?path=c",

@@ -194,7 +194,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
   in_box("POST", "/exec", "", R"({"command":"echo kept","keep_bytes":100})");
   in_box("PUT", "/files/content", "?path=a.txt", "one\ntwo\n");
   in_box("POST", "/exec", "", json::Serialize(json::object{{"command", kMakeOddFiles}}));
-  in_box("GET", "/files/stat", "?path=a.txt");
+  in_box("GET", "/files/stat", "?path=a.txt&media_type=1");
   in_box("GET", "/files/stat", "?path=link");
   in_box("GET", "/files/list", "?path=.");
   in_box("POST", "/files/edit", "", R"({"path":"a.txt","old":"two","new":"2"})");

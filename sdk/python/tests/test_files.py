@@ -127,6 +127,8 @@ def test_directories_are_made_moved_copied_and_removed(box: Sandbox) -> None:
     box.exec("ln -s g d/link").check()
     assert box.files.stat("d/link").type == "symlink" and box.files.stat("d/link").target == "g"
     assert box.files.stat("d/link", follow=True).type == "file"
+    looked = box.files.stat("d/link", follow=True, media_type=True)
+    assert (looked.media_type, looked.text) == ("text/plain", True)
     with pytest.raises(FileError, match="is_directory"):
         box.files.remove("d")
     assert box.files.remove("d", recursive=True) is True

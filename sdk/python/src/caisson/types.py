@@ -177,6 +177,8 @@ class FileEntry:
     gid: int | None = None
     modified_at_ms: int | None = None
     target: str | None = None
+    media_type: str | None = None
+    text: bool | None = None
     path_base64: str | None = None
     name_base64: str | None = None
     target_base64: str | None = None

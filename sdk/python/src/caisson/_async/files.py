@@ -121,8 +121,18 @@ class AsyncFiles:
             )
         )
 
-    async def stat(self, path: str, *, follow: bool = False, root: Root | None = None) -> FileEntry:
-        return await self._box.run(lambda box: _calls.stat_file(box, path, follow, root))
+    async def stat(
+        self,
+        path: str,
+        *,
+        follow: bool = False,
+        media_type: bool = False,
+        root: Root | None = None,
+    ) -> FileEntry:
+        """With `media_type` a regular file is looked into: `media_type` and `text` are set."""
+        return await self._box.run(
+            lambda box: _calls.stat_file(box, path, follow, media_type, root)
+        )
 
     async def list(
         self,

@@ -108,12 +108,15 @@ def write_file(
     )
 
 
-def stat_file(sandbox: str, path: str, follow: bool, root: str | None) -> Call[FileEntry]:
+def stat_file(
+    sandbox: str, path: str, follow: bool, media_type: bool, root: str | None
+) -> Call[FileEntry]:
     return get_call(
         _files(sandbox, "stat"),
         one(FileEntry),
         path=path,
         follow=True if follow else None,
+        media_type=True if media_type else None,
         root=root,
     )
 

@@ -122,8 +122,18 @@ class Files:
             )
         )
 
-    def stat(self, path: str, *, follow: bool = False, root: Root | None = None) -> FileEntry:
-        return self._box.run(lambda box: _calls.stat_file(box, path, follow, root))
+    def stat(
+        self,
+        path: str,
+        *,
+        follow: bool = False,
+        media_type: bool = False,
+        root: Root | None = None,
+    ) -> FileEntry:
+        """With `media_type` a regular file is looked into: `media_type` and `text` are set."""
+        return self._box.run(
+            lambda box: _calls.stat_file(box, path, follow, media_type, root)
+        )
 
     def list(
         self,
