@@ -80,7 +80,9 @@ inline constexpr size_t kMaxRecordBytes = 64 * 1024;        // payload of one re
 inline constexpr uint32_t kKillGraceMs = 10'000;  // from SIGKILL to giving up on confirmation
 inline constexpr uint32_t kDrainMs = 100;  // after the command's exit, for bytes still in its pipes
 
-// Many files in one call: what applies when the call does not say, and what it may say at most.
+// Many files in one call. A sandbox has caps of its own for each direction, in its configuration:
+// what applies when a call does not say, and what it may say at most. These are the caps when the
+// configuration does not say, and what it may say at most.
 struct BatchLimits {
   int64_t max_files = 64;
   int64_t max_file_bytes = 8 * 1024 * 1024;
