@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 6> kWriteParameters{"path",        "root"
 constexpr std::array<std::string_view, 3> kReadParameters{"path", "root", "hash"};
 constexpr std::array<std::string_view, 7> kLinesParameters{
     "path", "root", "offset", "limit", "max_bytes", "max_line_bytes", "newline"};
-constexpr std::array<std::string_view, 3> kStatParameters{"path", "root", "follow"};
+constexpr std::array<std::string_view, 4> kStatParameters{"path", "root", "follow", "media_type"};
 constexpr std::array<std::string_view, 4> kListParameters{"path", "root", "limit", "after"};
 
 constexpr std::array<std::string_view, 5> kUploadParameters{"root", "parents", "max_files",

@@ -14,6 +14,20 @@ namespace {
 constexpr Millis kCreateTime{30'000};
 constexpr Millis kDeleteTime{20'000};
 
+Result<void> ReadCaps(json::ObjectReader& transfer, std::string_view direction,
+                      sandbox::TransferCaps& caps) {
+  const json::object* object = transfer.Object(direction);
+  if (object == nullptr) return {};
+  json::ObjectReader reader(*object, transfer.PathOf(direction));
+  auto read = [&](std::string_view name, int64_t& into) {
+    into = reader.Int(name, 1, INT64_MAX).value_or(into);
+  };
+  read("max_files", caps.max_files);
+  read("max_file_bytes", caps.max_file_bytes);
+  read("max_total_bytes", caps.max_total_bytes);
+  return reader.Finish(json::ObjectReader::Unknown::kRefuse);
+}
+
 Result<sandbox::SandboxSpec> ReadSpec(json::ObjectReader& reader) {
   CAISSON_ASSIGN(sandbox::SandboxSpec spec,
                  sandbox::BuiltInProfile(reader.String("profile").value_or("default")));
@@ -30,6 +44,12 @@ Result<sandbox::SandboxSpec> ReadSpec(json::ObjectReader& reader) {
       spec.resources.pids = static_cast<uint32_t>(*pids);
     }
     CAISSON_TRY(resources.Finish(json::ObjectReader::Unknown::kRefuse));
+  }
+  if (const json::object* object = reader.Object("transfer")) {
+    json::ObjectReader transfer(*object, "transfer");
+    CAISSON_TRY(ReadCaps(transfer, "in", spec.transfer.in));
+    CAISSON_TRY(ReadCaps(transfer, "out", spec.transfer.out));
+    CAISSON_TRY(transfer.Finish(json::ObjectReader::Unknown::kRefuse));
   }
   if (auto ttl = reader.Int("ttl_ms", 1'000, 30ll * 24 * 3'600'000)) {
     spec.lifetimes.ttl = Millis(*ttl);
@@ -134,7 +154,8 @@ constexpr std::string_view kCreateSchema =
 "writable_paths":{"type":"array","items":{"type":"string"}},
 "resources":{"type":"object","properties":{
 "cpus":{"type":"number"},"memory_bytes":{"type":"integer"},"pids":{"type":"integer"},
-"disk_bytes":{"type":"integer"}}}}})";
+"disk_bytes":{"type":"integer"}}},
+"transfer":{"type":"object","properties":{"in":{"type":"object"},"out":{"type":"object"}}}}})";
 constexpr std::array kSchemas{
     Schema{"Sandbox",
            "id:string backend:string profile:string status:SandboxStatus generation:int "
@@ -142,10 +163,12 @@ constexpr std::array kSchemas{
            "status_reason?:string spec:SandboxSpec"},
     Schema{"SandboxSpec",
            "backend:string profile:string work_dir:string network:string ttl_ms:int "
-           "resources:SandboxResources"},
+           "resources:SandboxResources transfer:SandboxTransfer"},
     Schema{"SandboxDecision",
            "allowed:bool backend?:string profile?:string isolation?:string code?:string "
            "detail?:string"},
+    Schema{"SandboxTransfer", "in:TransferCaps out:TransferCaps"},
+    Schema{"TransferCaps", "max_files:int max_file_bytes:int max_total_bytes:int"},
     Schema{"SandboxResources", "cpus:number memory_bytes:int pids:int disk_bytes:int"},
 };
 

@@ -41,6 +41,20 @@ Result<void> ReadShared(Config& config) {
   return ParseConfig(text, config);
 }
 
+BatchLimits ReadCaps(Fields& transfer, std::string_view direction) {
+  BatchLimits caps;
+  const Json* json = transfer.Member(direction, Json::Type::kObject);
+  if (json == nullptr) return caps;
+  Fields fields(*json);
+  caps.max_files = fields.IntOr("max_files", caps.max_files, 1, kBatchCeiling.max_files);
+  caps.max_file_bytes =
+      fields.IntOr("max_file_bytes", caps.max_file_bytes, 1, kBatchCeiling.max_file_bytes);
+  caps.max_total_bytes =
+      fields.IntOr("max_total_bytes", caps.max_total_bytes, 1, kBatchCeiling.max_total_bytes);
+  if (fields.error()) transfer.Complain("`transfer`: " + fields.error()->message);
+  return caps;
+}
+
 }  // namespace
 
 Result<void> ParseConfig(std::string_view text, Config& config) {
@@ -74,6 +88,12 @@ Result<void> ParseConfig(std::string_view text, Config& config) {
       if (!env->items()[i].is(Json::Type::kString)) top.Complain("`env` must hold strings");
       config.env[env->keys()[i]] = env->items()[i].AsString();
     }
+  }
+  if (const Json* caps = top.Member("transfer", Json::Type::kObject)) {
+    Fields transfer(*caps);
+    config.upload = ReadCaps(transfer, "in");
+    config.download = ReadCaps(transfer, "out");
+    if (transfer.error()) top.Complain(transfer.error()->message);
   }
   for (const auto& error : {user.error(), top.error()}) {
     if (error) return Fail(ErrorCode::kInvalidConfig, error->message);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/unique_fd.h"
+#include "guest/protocol.h"
 
 namespace caisson::guest {
 
@@ -26,6 +27,8 @@ struct Config {
   CommandUser user;
   std::string work_dir;                    // absolute
   std::map<std::string, std::string> env;  // added to every command's environment
+  BatchLimits upload;                      // the caps of many files in one call
+  BatchLimits download;
   std::string token;
 
   UniqueFd listen;

@@ -33,28 +33,29 @@ Error OverTotalLimit(int64_t limit) {
                {}};
 }
 
-// More than the ceiling is refused: a caller that counts on its limits must not get lower ones.
-Result<BatchLimits> WithinCeiling(const BatchLimits& limits) {
-  auto check = [](const char* name, int64_t value, int64_t ceiling) -> Result<void> {
-    if (value <= ceiling) return {};
-    return Fail(
-        ErrorCode::kTransferLimitsNotPermitted,
-        std::string("`") + name + "` is " + Decimal(value) + ", and at most " + Decimal(ceiling));
+// More than the sandbox's caps is refused: a caller that counts on its limits must not get lower
+// ones.
+Result<BatchLimits> WithinCaps(const BatchLimits& limits, const BatchLimits& caps) {
+  auto check = [](const char* name, int64_t value, int64_t cap) -> Result<void> {
+    if (value <= cap) return {};
+    return Fail(ErrorCode::kTransferLimitsNotPermitted,
+                std::string("`") + name + "` is " + Decimal(value) + ", and this sandbox's is " +
+                    Decimal(cap));
   };
-  CAISSON_TRY(check("max_files", limits.max_files, kBatchCeiling.max_files));
-  CAISSON_TRY(check("max_file_bytes", limits.max_file_bytes, kBatchCeiling.max_file_bytes));
-  CAISSON_TRY(check("max_total_bytes", limits.max_total_bytes, kBatchCeiling.max_total_bytes));
+  CAISSON_TRY(check("max_files", limits.max_files, caps.max_files));
+  CAISSON_TRY(check("max_file_bytes", limits.max_file_bytes, caps.max_file_bytes));
+  CAISSON_TRY(check("max_total_bytes", limits.max_total_bytes, caps.max_total_bytes));
   return limits;
 }
 
-Result<BatchLimits> LimitsFromQuery(const HttpRequest& http) {
-  BatchLimits limits;
+Result<BatchLimits> LimitsFromQuery(const HttpRequest& http, const BatchLimits& caps) {
+  BatchLimits limits = caps;
   CAISSON_ASSIGN(limits.max_files, QueryInt(http, "max_files", limits.max_files, 0, INT64_MAX));
   CAISSON_ASSIGN(limits.max_file_bytes,
                  QueryInt(http, "max_file_bytes", limits.max_file_bytes, 0, INT64_MAX));
   CAISSON_ASSIGN(limits.max_total_bytes,
                  QueryInt(http, "max_total_bytes", limits.max_total_bytes, 0, INT64_MAX));
-  return WithinCeiling(limits);
+  return WithinCaps(limits, caps);
 }
 
 // An upload under way: files are staged as they come and put in their places at the end.
@@ -299,7 +300,7 @@ class DownloadSource : public BodySource {
 
 void UploadFiles(const FileContentContext& context, Connection& connection) {
   const HttpRequest& http = connection.request();
-  auto limits = LimitsFromQuery(http);
+  auto limits = LimitsFromQuery(http, context.config.upload);
   if (!limits) return connection.ReplyError(limits.error());
   const std::string* root_name = http.Query("root");
   auto root = ParseRoot(root_name == nullptr ? std::string_view() : *root_name);
@@ -311,7 +312,8 @@ void UploadFiles(const FileContentContext& context, Connection& connection) {
 }
 
 void DownloadFiles(const FileContentContext& context, Connection& connection, Fields& fields) {
-  BatchLimits limits;
+  const BatchLimits& caps = context.config.download;
+  BatchLimits limits = caps;
   limits.max_files = fields.IntOr("max_files", limits.max_files, 0, INT64_MAX);
   limits.max_file_bytes = fields.IntOr("max_file_bytes", limits.max_file_bytes, 0, INT64_MAX);
   limits.max_total_bytes = fields.IntOr("max_total_bytes", limits.max_total_bytes, 0, INT64_MAX);
@@ -319,7 +321,7 @@ void DownloadFiles(const FileContentContext& context, Connection& connection, Fi
   const Json* list = fields.Member("paths", Json::Type::kArray);
   if (list == nullptr) fields.Complain("`paths` must be an array of paths");
   if (fields.error()) return connection.ReplyError(*fields.error());
-  auto allowed = WithinCeiling(limits);
+  auto allowed = WithinCaps(limits, caps);
   if (!allowed) return connection.ReplyError(allowed.error());
   auto root = ParseRoot(root_name);
   if (!root) return connection.ReplyError(root.error());

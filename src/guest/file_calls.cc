@@ -72,11 +72,10 @@ Result<FilePath> PathFromFields(Fields& fields, std::string_view name) {
 }
 
 Result<std::unique_ptr<FileCalls>> FileCalls::Open(Loop& loop, Server& server, Children& children,
-                                                   const Identity& identity,
-                                                   const std::string& work_dir) {
-  CAISSON_ASSIGN(Paths paths, Paths::Open(work_dir));
+                                                   const Identity& identity, const Config& config) {
+  CAISSON_ASSIGN(Paths paths, Paths::Open(config.work_dir));
   return std::unique_ptr<FileCalls>(
-      new FileCalls(loop, server, children, identity, std::move(paths)));
+      new FileCalls(loop, server, children, identity, config, std::move(paths)));
 }
 
 void FileCalls::PostRoute(std::string_view path, BodyHandler handler) {
@@ -121,7 +120,7 @@ void FileCalls::Install() {
 }
 
 FileContentContext FileCalls::Context() const {
-  return FileContentContext{loop_, server_, identity_, paths_};
+  return FileContentContext{loop_, server_, identity_, paths_, config_};
 }
 
 void FileCalls::Answer(Connection& connection, const std::string& path, const FileResult& result) {

@@ -21,8 +21,7 @@ namespace caisson::guest {
 class FileCalls {
  public:
   static Result<std::unique_ptr<FileCalls>> Open(Loop& loop, Server& server, Children& children,
-                                                 const Identity& identity,
-                                                 const std::string& work_dir);
+                                                 const Identity& identity, const Config& config);
   void Install();
 
   enum class Effect : uint8_t { kReads, kChanges };
@@ -32,10 +31,12 @@ class FileCalls {
   const Paths& paths() const { return paths_; }
 
  private:
-  FileCalls(Loop& loop, Server& server, Children& children, const Identity& identity, Paths paths)
+  FileCalls(Loop& loop, Server& server, Children& children, const Identity& identity,
+            const Config& config, Paths paths)
       : loop_(loop),
         server_(server),
         identity_(identity),
+        config_(config),
         paths_(std::move(paths)),
         workers_(loop, children, identity),
         archives_(loop, server, workers_, paths_) {}
@@ -61,6 +62,7 @@ class FileCalls {
   Loop& loop_;
   Server& server_;
   const Identity& identity_;
+  const Config& config_;
   Paths paths_;
   Workers workers_;
   ArchiveCalls archives_;

@@ -1,6 +1,7 @@
 // Streaming a file's content out and in: GET and PUT /v1/files/content.
 #pragma once
 
+#include "guest/config.h"
 #include "guest/connection.h"
 #include "guest/identity.h"
 #include "guest/loop.h"
@@ -15,6 +16,7 @@ struct FileContentContext {
   Server& server;
   const Identity& identity;
   const Paths& paths;
+  const Config& config;
 };
 
 void GetFileContent(const FileContentContext& context, Connection& connection);

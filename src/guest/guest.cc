@@ -76,7 +76,7 @@ class Guest {
     CAISSON_TRY(children_.Init(loop_, [this] { Shutdown(); }));
     context_.supervised = supervised_;
     execs_.Install();
-    CAISSON_ASSIGN(files_, FileCalls::Open(loop_, server_, children_, identity_, config_.work_dir));
+    CAISSON_ASSIGN(files_, FileCalls::Open(loop_, server_, children_, identity_, config_));
     files_->Install();
     search_.emplace(server_, *files_);
     search_->Install();

@@ -38,7 +38,8 @@ std::string SpecToJson(const SandboxSpec& spec) {
                       {"work_dir", spec.work_dir},
                       {"network", NameOf(spec.network)},
                       {"ttl_ms", spec.lifetimes.ttl.count()},
-                      {"resources", std::move(resources)}};
+                      {"resources", std::move(resources)},
+                      {"transfer", TransferToJson(spec.transfer)}};
   return json::SerializeCanonical(std::move(object));
 }
 
@@ -67,7 +68,7 @@ Task<Result<SandboxRow>> Manager::Move(Scope scope, const SandboxRow& row, Sandb
 
 Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
                                          store::Idempotency idempotency, Until until) {
-  CAISSON_CO_TRY(backend_.Check(request.spec));
+  CAISSON_CO_TRY(CheckSpec(backend_, request.spec));
   store::NewSandbox wanted;
   wanted.id = SandboxId::Make(clock_, random_);
   wanted.session = request.session;

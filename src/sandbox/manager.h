@@ -16,6 +16,7 @@
 #include "net/task_group.h"
 #include "sandbox/backend.h"
 #include "sandbox/guest_client.h"
+#include "sandbox/router.h"
 #include "sandbox/spec.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
@@ -49,7 +50,7 @@ class Manager {
   Task<Result<store::SandboxRow>> ForSession(Scope scope, SessionId session, SandboxSpec spec,
                                              Until until);
   // Whether a sandbox of this spec could be made here, without making it: the error of Create.
-  Result<void> Check(const SandboxSpec& spec) const { return backend_.Check(spec); }
+  Result<void> Check(const SandboxSpec& spec) const { return CheckSpec(backend_, spec); }
   const Declaration& declaration() const { return backend_.declaration(); }
   // Whoever holds the client may use it while the sandbox lives. Asks the guest for a sign of life
   // first: one that is gone is recorded as lost and told as kSandboxLost, never replaced silently.

@@ -142,11 +142,17 @@ Result<void> CheckLifetimes(const Lifetimes& lifetimes) {
   return {};
 }
 
-Result<void> CheckTransfer(const TransferCaps& transfer) {
-  if (transfer.file_bytes == 0) return Invalid("transfer.file_bytes", "must be positive");
-  if (transfer.files == 0) return Invalid("transfer.files", "must be positive");
-  if (transfer.total_bytes < transfer.file_bytes) {
-    return Invalid("transfer.total_bytes", "must not be below transfer.file_bytes");
+Result<void> CheckTransfer(const Transfer& transfer) {
+  for (const auto& [direction, caps] :
+       {std::pair("transfer.in", transfer.in), std::pair("transfer.out", transfer.out)}) {
+    const std::pair<std::string_view, int64_t> fields[] = {
+        {"max_files", caps.max_files},
+        {"max_file_bytes", caps.max_file_bytes},
+        {"max_total_bytes", caps.max_total_bytes}};
+    for (const auto& [field, value] : fields) {
+      if (value > 0) continue;
+      return Invalid(std::string(direction) + "." + std::string(field), "must be positive");
+    }
   }
   return {};
 }
@@ -181,6 +187,15 @@ Result<NetworkMode> ParseNetworkMode(std::string_view name) {
 std::string_view NameOf(WorkspaceMode mode) { return NameIn<WorkspaceMode>(kWorkspaceModes, mode); }
 Result<WorkspaceMode> ParseWorkspaceMode(std::string_view name) {
   return ParseIn<WorkspaceMode>(kWorkspaceModes, "workspace mode", name);
+}
+
+json::object TransferToJson(const Transfer& transfer) {
+  auto caps = [](const TransferCaps& one) {
+    return json::object{{"max_files", one.max_files},
+                        {"max_file_bytes", one.max_file_bytes},
+                        {"max_total_bytes", one.max_total_bytes}};
+  };
+  return {{"in", caps(transfer.in)}, {"out", caps(transfer.out)}};
 }
 
 Result<SandboxSpec> BuiltInProfile(std::string_view name) {

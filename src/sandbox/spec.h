@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "json/json.h"
 
 namespace caisson::sandbox {
 
@@ -60,11 +61,15 @@ struct Lifetimes {
   std::chrono::milliseconds max_exec{std::chrono::hours(1)};
 };
 
-// Transfer caps of DESIGN.md, section 5, each direction.
+// Caps of many files in one call (DESIGN.md, section 5). A call may ask for less, never for more.
 struct TransferCaps {
-  uint64_t file_bytes = 8ull << 20;
-  uint64_t total_bytes = 32ull << 20;
-  uint32_t files = 64;
+  int64_t max_files = 64;
+  int64_t max_file_bytes = 8ll << 20;
+  int64_t max_total_bytes = 32ll << 20;
+};
+struct Transfer {
+  TransferCaps in;
+  TransferCaps out;
 };
 
 // What a spec insists on. A backend that does not declare one of these on this host refuses.
@@ -88,7 +93,7 @@ struct SandboxSpec {
   NetworkMode network = NetworkMode::kClosed;
   Resources resources;
   Lifetimes lifetimes;
-  TransferCaps transfer;
+  Transfer transfer;
   Requirements requirements;
   std::map<std::string, std::string> env;  // of every command
 };
@@ -101,5 +106,8 @@ Result<SandboxSpec> BuiltInProfile(std::string_view name);
 // Checks that do not depend on a backend: paths absolute and normal, limits positive, mode and
 // option combinations. The message names the field.
 Result<void> ValidateSpec(const SandboxSpec& spec);
+
+// {"in": {"max_files", …}, "out": {…}}: the same to callers, in the ledger and for the guest.
+json::object TransferToJson(const Transfer& transfer);
 
 }  // namespace caisson::sandbox

@@ -89,10 +89,10 @@ class GuestBatch : public GuestTest {
       ended = header->type == RecordType::kBatchEnd;
       if (ended) break;
       json::value info = json::parse(payload);
-      std::string path(info.at("path").as_string());
       bool failed = header->type == RecordType::kFileError;
-      if (!failed || files.empty() || files.back().path != path)
-        files.push_back({path, "", "", -1});
+      bool whole = files.empty() || !files.back().code.empty() ||
+                   static_cast<int64_t>(files.back().content.size()) == files.back().size;
+      if (whole) files.push_back({std::string(info.at("path").as_string()), "", "", -1});
       if (failed) files.back().code = info.at("code").as_string();
       if (!failed) files.back().size = info.at("size_bytes").as_int64();
     }
@@ -183,12 +183,36 @@ TEST_F(GuestBatch, LimitsRefuseAndNeverCut) {
   for (const Got& file : files) seen.push_back(file.code + file.content);
   EXPECT_THAT(seen, ElementsAre("file_too_large", "1234", "file_too_large", ""));
 
-  for (const char* limit :
-       {"max_files=257", "max_file_bytes=67108865", "max_total_bytes=268435457"}) {
+  for (const char* limit : {"max_files=65", "max_file_bytes=8388609", "max_total_bytes=33554433"}) {
     EXPECT_EQ(Upload("", std::string("&") + limit).Code(), "transfer_limits_not_permitted");
   }
-  EXPECT_EQ(guest_->Call("POST", "/v1/files/download", R"({"paths":[],"max_files":257})").Code(),
+  EXPECT_EQ(guest_->Call("POST", "/v1/files/download", R"({"paths":[],"max_files":65})").Code(),
             "transfer_limits_not_permitted");
+}
+
+// A sandbox has caps of its own, in each direction.
+class GuestBatchCaps : public GuestBatch {
+  json::object Transfer() override {
+    return {{"in", {{"max_files", 2}, {"max_file_bytes", 3}, {"max_total_bytes", 4}}},
+            {"out", {{"max_files", 256}, {"max_file_bytes", 64 << 20}}}};
+  }
+};
+
+TEST_F(GuestBatchCaps, AreWhatACallHasAndAtMostMayAskFor) {
+  EXPECT_EQ(Upload(File("1", "a") + File("2", "b") + File("3", "c")).Code(), "too_many_files");
+  EXPECT_THAT(Codes(Upload(File("1", "1234") + File("2", "123"))),
+              ElementsAre("file_too_large", ""));
+  EXPECT_THAT(Codes(Upload(File("3", "123") + File("4", "12"))), ElementsAre("", "file_too_large"));
+  EXPECT_EQ(Upload(File("5", "1"), "&max_files=3").Code(), "transfer_limits_not_permitted");
+  EXPECT_EQ(Upload(File("5", "1"), "&max_file_bytes=4").Code(), "transfer_limits_not_permitted");
+  EXPECT_EQ(Upload(File("5", "1"), "&max_total_bytes=5").Code(), "transfer_limits_not_permitted");
+  EXPECT_THAT(Codes(Upload(File("5", "12"), "&max_file_bytes=1")), ElementsAre("file_too_large"));
+
+  Sh("head -c 10000000 /dev/zero > large");
+  std::vector<Got> files = Download({{"paths", json::array(100, "large")}, {"max_files", 256}});
+  ASSERT_EQ(files.size(), 100u);
+  EXPECT_EQ(files[2].content.size(), 10'000'000u);  // over the usual cap of a file
+  EXPECT_EQ(files[3].code, "file_too_large");       // the usual total
 }
 
 TEST_F(GuestBatch, WhatIsNoBatchChangesNothing) {
@@ -263,12 +287,16 @@ TEST_F(GuestBatch, ArrivesInAnyPieces) {
   }
 }
 
-TEST_F(GuestBatch, AFileThatShrinksWhileItIsReadFailsAlone) {
+class GuestBatchOfLarge : public GuestBatch {
+  json::object Transfer() override {
+    return {{"out", {{"max_file_bytes", 60'000'000}, {"max_total_bytes", 70'000'000}}}};
+  }
+};
+
+TEST_F(GuestBatchOfLarge, AFileThatShrinksWhileItIsReadFailsAlone) {
   Sh("head -c 60000000 /dev/zero > big; echo -n after > after");
   HttpStream stream(guest_->socket_path());
-  stream.SendRequest(
-      "POST", "/v1/files/download",
-      R"({"paths":["big","after"],"max_file_bytes":60000000,"max_total_bytes":70000000})");
+  stream.SendRequest("POST", "/v1/files/download", R"({"paths":["big","after"]})");
   HttpResponse response = stream.ReadHead();
   ASSERT_EQ(response.status, 200);
   std::string body = stream.ReadBodySome();

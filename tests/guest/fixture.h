@@ -15,10 +15,12 @@ class GuestTest : public testing::Test {
  protected:
   // Runs as root in the guest's mount namespace.
   virtual void Prepare(const std::string& work_dir) { (void)work_dir; }
+  virtual boost::json::object Transfer() { return {}; }
 
   void SetUp() override {
     GuestProcess::Options options;
     options.prepare = [this](const std::string& work_dir) { Prepare(work_dir); };
+    options.transfer = Transfer();
     std::string reason;
     guest_ = GuestProcess::Start(options, reason);
     if (!guest_) GTEST_SKIP() << reason;

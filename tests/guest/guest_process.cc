@@ -302,7 +302,8 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
                                {"home", guest->work_dir_},
                                {"shell", "/bin/sh"}}},
                              {"work_dir", guest->work_dir_},
-                             {"env", boost::json::object{}}};
+                             {"env", boost::json::object{}},
+                             {"transfer", options.transfer}};
   fds[std::string(kEnvConfigFd)].reset(
       MemFd(options.config.empty() ? boost::json::serialize(config) : options.config));
   if (!options.filter.empty()) {

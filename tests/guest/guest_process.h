@@ -114,8 +114,9 @@ class GuestProcess {
     std::function<void(const std::string& work_dir)> prepare;
     std::string mem_events;  // path of a file to pass as CAISSON_GUEST_MEMEVENTS_FD
     std::vector<uint8_t> filter;
-    std::string config;         // instead of the usual one
-    bool unprivileged = false;  // the guest itself is uid 1000
+    std::string config;            // instead of the usual one
+    boost::json::object transfer;  // of the usual one
+    bool unprivileged = false;     // the guest itself is uid 1000
   };
 
   // Null with a reason when this host cannot (no root, no cgroup-v2 mount).

@@ -178,7 +178,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
 
   std::string sandbox =
       Id(AskPath("POST", "/v1/sandboxes", fmt::format(R"({{"session_id":"{}"}})", session)));
-  AskPath("POST", "/v1/sandboxes", R"({"env":{"A":"b"},"resources":{"cpus":0.5}})");
+  AskPath("POST", "/v1/sandboxes", R"({"env":{"A":"b"},"resources":{"cpus":0.5},"transfer":{"in":{"max_files":2}}})");
   std::string sandboxes = "/v1/sandboxes/{id}";
   std::string box = "/v1/sandboxes/" + sandbox;
   auto in_box = [&](const std::string& method, const std::string& path, const std::string& query,

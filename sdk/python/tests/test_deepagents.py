@@ -74,6 +74,7 @@ def acquired(backend: CaissonSandbox) -> str:
         ({"max_output_bytes": 10}, "invalid_limit"),
         ({"limits": TransferLimits(max_files=0)}, "invalid_limit"),
         # By the server's own decision:
+        ({"limits": TransferLimits(max_files=257)}, "transfer_limits_not_permitted"),
         ({"network": "allow_list", "egress_allow": ("example.com",)}, "egress_not_enforced"),
     ],
 )

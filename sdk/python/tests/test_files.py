@@ -9,6 +9,7 @@ import pytest
 
 from caisson import (
     AsyncClient,
+    CaissonError,
     Client,
     EditError,
     FileAlreadyExistsError,
@@ -180,6 +181,28 @@ def test_batches_have_limits(box: Sandbox) -> None:
     assert [file.code for file in got] == [None, "file_too_large", "file_too_large", None]
     with pytest.raises(FileTooLargeError, match="too_many_files"):
         box.files.download(paths, max_files=3)
+
+
+def test_a_sandbox_has_caps_of_its_own_in_each_direction(server: Server) -> None:
+    caps = {"in": {"max_files": 2}, "out": {"max_file_bytes": 20}}
+    with Client(server.url) as client:
+        with client.sandbox(transfer=caps) as box:
+            box.acquire()
+            assert box.info is not None and box.info.spec["transfer"]["in"]["max_files"] == 2
+            with pytest.raises(FileTooLargeError, match="too_many_files"):
+                box.files.upload([(f"{n}", b"") for n in range(3)])
+            with pytest.raises(CaissonError, match="transfer_limits_not_permitted"):
+                box.files.upload([("1", b"")], max_files=3)
+            box.files.upload([("1", b"x" * 21), ("2", b"x" * 20)])
+            assert [file.code for file in box.files.download(["1", "2"])] == [
+                "file_too_large",
+                None,
+            ]
+        caps["out"]["max_files"] = 257
+        refused = client.sandboxes.explain(transfer=caps)
+        assert (refused.allowed, refused.code) == (False, "transfer_limits_not_permitted")
+        with pytest.raises(CaissonError, match=r"transfer\.out\.max_files"):
+            client.sandboxes.create(transfer=caps)
 
 
 def test_files_are_found_by_name_and_by_text(box: Sandbox) -> None:

@@ -19,6 +19,9 @@ class SandboxFields(TypedDict, total=False):
     ttl_ms: int | None
     env: Mapping[str, str] | None
     resources: Mapping[str, Any] | None
+    transfer: Mapping[str, Mapping[str, int]] | None
+    """`in` and `out`, each with `max_files`, `max_file_bytes`, `max_total_bytes`: the caps of
+    uploads and downloads."""
     writable_paths: Sequence[str] | None
 
 

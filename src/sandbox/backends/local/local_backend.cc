@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/syscall.h"
+#include "guest/protocol.h"
 #include "json/reader.h"
 #include "net/dialer.h"
 #include "sandbox/backends/local/plan_builder.h"
@@ -61,7 +62,8 @@ std::string GuestConfig(const SandboxSpec& spec, const CommandUser& user) {
                                         {"home", spec.home_dir},
                                         {"shell", "/bin/sh"}}},
                                       {"work_dir", spec.work_dir},
-                                      {"env", std::move(env)}});
+                                      {"env", std::move(env)},
+                                      {"transfer", TransferToJson(spec.transfer)}});
 }
 
 }  // namespace
@@ -80,6 +82,9 @@ Declaration Declare(const HostFacts& facts) {
   declaration.seccomp = facts.seccomp.available;
   declaration.landlock = facts.landlock.available;
   declaration.networks = {NetworkMode::kClosed};
+  constexpr guest::BatchLimits kCeiling = guest::kBatchCeiling;
+  declaration.transfer_ceiling = {kCeiling.max_files, kCeiling.max_file_bytes,
+                                  kCeiling.max_total_bytes};
   auto add = [&](std::string name, bool holds, std::string detail) {
     declaration.facts.push_back({std::move(name), holds, std::move(detail)});
   };

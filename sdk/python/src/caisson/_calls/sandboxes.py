@@ -19,6 +19,8 @@ def spec_body(fields: SandboxFields) -> dict[str, Any]:
     for name, kind in (("env", dict), ("resources", dict), ("writable_paths", list)):
         if name in body:
             body[name] = kind(body[name])
+    if "transfer" in body:
+        body["transfer"] = {way: dict(caps) for way, caps in body["transfer"].items()}
     return body
 
 

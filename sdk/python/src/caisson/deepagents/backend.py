@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 from deepagents.backends.protocol import (
@@ -61,6 +62,7 @@ class CaissonSandbox(BaseSandbox):
             ttl_ms=self._spec.ttl_ms,
             env=self._spec.env or None,
             resources=self._spec.resources or None,
+            transfer={"in": asdict(self._spec.limits), "out": asdict(self._spec.limits)},
             writable_paths=self._spec.writable(),
         )
         owns_client = client is None

@@ -46,9 +46,6 @@ def upload(
             results = yield lambda box: box.files.upload(
                 [files[at] for at in sent],
                 parents=True,
-                max_file_bytes=limits.max_file_bytes,
-                max_total_bytes=limits.max_total_bytes,
-                max_files=limits.max_files,
             )
         except (FileError, InvalidRequestError) as error:  # the batch as a whole
             return all_failed(error.code)
@@ -77,9 +74,6 @@ def download(spec: SandboxSpec, paths: list[str]) -> Operation[list[FileDownload
         try:
             results = yield lambda box: box.files.download(
                 [paths[at] for at in sent],
-                max_file_bytes=limits.max_file_bytes,
-                max_total_bytes=limits.max_total_bytes,
-                max_files=limits.max_files,
             )
         except (FileError, InvalidRequestError) as error:
             return all_failed(error.code)
