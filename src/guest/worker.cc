@@ -95,7 +95,7 @@ Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Jo
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_NAME, "caisson-work", 0, 0, 0);
     // Long work waits for short calls and commands, not they for it.
-    ::setpriority(PRIO_PROCESS, 0, 10);
+    ::setpriority(PRIO_PROCESS, 0, 5);
     keep.push_back(pipe.write.get());
     CloseAllBut(std::move(keep));
     if (!identity_.BecomeForGood()) ::_exit(1);
