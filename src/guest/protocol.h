@@ -56,6 +56,9 @@ inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
 inline constexpr std::string_view kPathFileUpload = "/v1/files/upload";
 inline constexpr std::string_view kPathFileDownload = "/v1/files/download";
 inline constexpr std::string_view kPathFileArchive = "/v1/files/archive";
+inline constexpr std::string_view kPathSets = "/v1/sets";
+inline constexpr std::string_view kPathSetApply = "/v1/sets/apply";
+inline constexpr std::string_view kPathSetBlob = "/v1/sets/blob";
 inline constexpr std::string_view kPathGlob = "/v1/search/glob";
 inline constexpr std::string_view kPathGrep = "/v1/search/grep";
 inline constexpr std::string_view kPathShutdown = "/v1/shutdown";
@@ -89,6 +92,9 @@ struct BatchLimits {
   int64_t max_total_bytes = 32 * 1024 * 1024;
 };
 inline constexpr BatchLimits kBatchCeiling{256, 64 * 1024 * 1024, 256 * 1024 * 1024};
+
+inline constexpr size_t kMaxSets = 16;
+inline constexpr size_t kMaxSetFiles = 10'000;
 
 // Of an archive that is unpacked, when the call does not say.
 inline constexpr int64_t kArchiveEntries = 10'000;
