@@ -95,6 +95,14 @@ Result<void> ParseConfig(std::string_view text, Config& config) {
     config.download = ReadCaps(transfer, "out");
     if (transfer.error()) top.Complain(transfer.error()->message);
   }
+  if (const Json* sets = top.Member("sets", Json::Type::kArray)) {
+    if (sets->items().size() > kMaxSets) top.Complain("`sets` has more than 16 places");
+    for (const Json& item : sets->items()) {
+      Fields place(item);
+      config.sets.push_back({place.Required("path"), place.Required("store")});
+      if (place.error()) top.Complain("`sets`: " + place.error()->message);
+    }
+  }
   for (const auto& error : {user.error(), top.error()}) {
     if (error) return Fail(ErrorCode::kInvalidConfig, error->message);
   }

@@ -23,12 +23,19 @@ struct CommandUser {
   std::string shell;
 };
 
+// Of a read-only set.
+struct SetPlace {
+  std::string path;   // where commands see it: a link to `current` in the store
+  std::string store;  // a directory of the guest's own
+};
+
 struct Config {
   CommandUser user;
   std::string work_dir;                    // absolute
   std::map<std::string, std::string> env;  // added to every command's environment
   BatchLimits upload;                      // the caps of many files in one call
   BatchLimits download;
+  std::vector<SetPlace> sets;
   std::string token;
 
   UniqueFd listen;

@@ -151,7 +151,7 @@ void FileCalls::RunHere(Connection& connection, Effect effect, const std::string
 }
 
 void FileCalls::RunInWorker(Connection& connection, Effect effect, std::string path,
-                            Workers::Job job) {
+                            Workers::Job job, Workers::Authority authority) {
   auto deadline = CallDeadline(connection);
   if (!deadline) return connection.ReplyError(deadline.error());
   auto started = workers_.Start(
@@ -162,7 +162,8 @@ void FileCalls::RunInWorker(Connection& connection, Effect effect, std::string p
           result = Fail(ErrorCode::kOutcomeUnknown, "what the call changed is not known");
         }
         if (Connection* same = server_.Find(id)) Answer(*same, path, result);
-      });
+      },
+      authority);
   if (!started) connection.ReplyError(started.error(), path);
 }
 

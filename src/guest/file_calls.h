@@ -27,8 +27,10 @@ class FileCalls {
   enum class Effect : uint8_t { kReads, kChanges };
   // Runs `job` in a worker and replies with what it gives. Past its deadline a reading one fails
   // alone; a changing one marks the sandbox unclean.
-  void RunInWorker(Connection& connection, Effect effect, std::string path, Workers::Job job);
+  void RunInWorker(Connection& connection, Effect effect, std::string path, Workers::Job job,
+                   Workers::Authority authority = Workers::Authority::kUser);
   const Paths& paths() const { return paths_; }
+  FileContentContext Context() const;
 
  private:
   FileCalls(Loop& loop, Server& server, Children& children, const Identity& identity,
@@ -57,7 +59,6 @@ class FileCalls {
   void Move(Connection& connection, Fields& fields);
   void Copy(Connection& connection, Fields& fields);
   void Remove(Connection& connection, Fields& fields);
-  FileContentContext Context() const;
 
   Loop& loop_;
   Server& server_;

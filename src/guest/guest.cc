@@ -20,6 +20,7 @@
 #include "guest/protocol.h"
 #include "guest/search_calls.h"
 #include "guest/server.h"
+#include "guest/set_calls.h"
 #include "guest/spawner.h"
 #include "guest/text.h"
 #include "guest/tree.h"
@@ -80,6 +81,7 @@ class Guest {
     files_->Install();
     search_.emplace(server_, *files_);
     search_->Install();
+    CAISSON_ASSIGN(sets_, SetCalls::Open(files_->Context(), *files_));
     InstallLife();
     // Last, so that it comes up meanwhile.
     CAISSON_TRY(spawner_.AwaitUp());
@@ -141,7 +143,9 @@ class Guest {
     json.String(supervised_ ? "exec.supervisor" : "exec.cgroup2");
     if (::access("/dev/ptmx", R_OK | W_OK) == 0) json.String("exec.pty");
     if (config_.mem_events) json.String("exec.oom_evidence");
-    json.String("files").String("search").EndArray();
+    json.String("files").String("search");
+    if (!config_.sets.empty()) json.String("sets");
+    json.EndArray();
     const CommandUser& user = config_.user;
     json.Key("user").BeginObject().Field("uid", user.uid).Field("gid", user.gid);
     json.Bytes("name", user.name).Bytes("home", user.home).Bytes("shell", user.shell).EndObject();
@@ -171,6 +175,7 @@ class Guest {
   ExecManager execs_{context_};
   std::unique_ptr<FileCalls> files_;
   std::optional<SearchCalls> search_;
+  std::unique_ptr<SetCalls> sets_;
   uint64_t stopping_ = 0;
 };
 

@@ -87,7 +87,8 @@ void CloseAllBut(std::vector<int> keep) {
 
 }  // namespace
 
-Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done) {
+Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done,
+                            Authority authority) {
   CAISSON_ASSIGN(Pipe pipe, MakePipe());
   pid_t pid = ::fork();
   if (pid < 0) return Fail(ErrorCode::kOverloaded, "no worker can be started", ErrnoName(errno));
@@ -98,7 +99,7 @@ Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Jo
     ::setpriority(PRIO_PROCESS, 0, 5);
     keep.push_back(pipe.write.get());
     CloseAllBut(std::move(keep));
-    if (!identity_.BecomeForGood()) ::_exit(1);
+    if (authority == Authority::kUser && !identity_.BecomeForGood()) ::_exit(1);
     // A change of ids clears the parent-death signal.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)WriteAll(pipe.write.get(), EncodeResult(job()) + '.');

@@ -1,5 +1,6 @@
 // Short-lived children for work that may be long: search, large files, whole trees. Each has the
-// command user's real identity, one pipe, and a deadline after which it is killed.
+// command user's real identity (but for what is the guest's own), one pipe, and a deadline after
+// which it is killed.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,11 @@ class Workers {
   Workers(Loop& loop, Children& children, const Identity& identity)
       : loop_(loop), children_(children), identity_(identity) {}
 
+  enum class Authority : uint8_t { kUser, kGuest };
   // Forks and runs `job` there. The descriptors of `keep` stay open in it beside the pipe. `done`
   // is called once, later.
-  Result<void> Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done);
+  Result<void> Start(int64_t deadline_ms, std::vector<int> keep, const Job& job, Done done,
+                     Authority authority = Authority::kUser);
 
  private:
   struct Running {

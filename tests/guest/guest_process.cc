@@ -295,6 +295,14 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
   std::map<std::string, UniqueFd> fds;
   fds[std::string(kEnvListenFd)] = std::move(listener);
   fds[std::string(kEnvTokenFd)].reset(MemFd(kToken));
+  boost::json::array sets;
+  for (size_t i = 0; i < options.sets; i++) {
+    ::mkdir(guest->set_store(i).c_str(), 0755);
+    Check(::symlink((guest->set_store(i) + "/current").c_str(), guest->set_path(i).c_str()) == 0,
+          "symlink");
+    sets.push_back(
+        boost::json::object{{"path", guest->set_path(i)}, {"store", guest->set_store(i)}});
+  }
   boost::json::object config{{"user",
                               {{"uid", 1000},
                                {"gid", 1000},
@@ -303,7 +311,8 @@ std::unique_ptr<GuestProcess> GuestProcess::Start(const Options& options, std::s
                                {"shell", "/bin/sh"}}},
                              {"work_dir", guest->work_dir_},
                              {"env", boost::json::object{}},
-                             {"transfer", options.transfer}};
+                             {"transfer", options.transfer},
+                             {"sets", sets}};
   fds[std::string(kEnvConfigFd)].reset(
       MemFd(options.config.empty() ? boost::json::serialize(config) : options.config));
   if (!options.filter.empty()) {

@@ -115,6 +115,7 @@ class GuestProcess {
     std::string mem_events;  // path of a file to pass as CAISSON_GUEST_MEMEVENTS_FD
     std::vector<uint8_t> filter;
     std::string config;            // instead of the usual one
+    size_t sets = 0;               // read-only sets of the usual one, at set_path(0) and so on
     boost::json::object transfer;  // of the usual one
     bool unprivileged = false;     // the guest itself is uid 1000
   };
@@ -125,6 +126,8 @@ class GuestProcess {
 
   const std::string& socket_path() const { return socket_path_; }
   const std::string& work_dir() const { return work_dir_; }
+  std::string set_path(size_t i) const { return base_ + "/set" + std::to_string(i); }
+  std::string set_store(size_t i) const { return base_ + "/store" + std::to_string(i); }
   pid_t pid() const { return pid_; }  // of the guest, in this namespace
   // A path of the guest's namespace as it is reached from here.
   std::string Outside(const std::string& path) const;

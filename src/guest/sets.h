@@ -1,0 +1,42 @@
+// Read-only sets: directories of files that commands can read and not change, because the files are
+// the guest's and the guest is another user. What the calls mean is in docs/guest-protocol.md, 6.
+//
+// In a set's store, which only the guest writes:
+//   blobs/<sha256>  contents, each once; 0444
+//   v-<digest>      a version: a tree of links to blobs (copies where a file is executable)
+//   current         a link to the version that is shown; replaced by a rename
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "guest/config.h"
+#include "guest/file_ops.h"
+#include "guest/json.h"
+#include "guest/paths.h"
+
+namespace caisson::guest {
+
+struct SetFile {
+  std::string path;  // below the set's
+  std::string sha256;
+  bool executable = false;
+};
+
+// The `files` of an apply, sorted by path. kInvalidArgument for what is no hash, kInvalidPath for
+// what is no path below the set, or a file and a directory at once.
+Result<std::vector<SetFile>> ReadSetFiles(const Json& files);
+bool IsSha256(std::string_view text);
+std::string BlobPath(const SetPlace& set, std::string_view sha256);
+
+// Makes an empty set of an empty store.
+Result<void> OpenSet(const SetPlace& set);
+// Both reply with the JSON of section 6 and run with the guest's own authority; an apply may be
+// cut off anywhere and repeated.
+FileResult DescribeSet(const SetPlace& set);
+FileResult ApplySet(const Paths& paths, const SetPlace& set, const std::vector<SetFile>& files);
+
+}  // namespace caisson::guest
