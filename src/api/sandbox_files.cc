@@ -49,6 +49,14 @@ Task<Result<Reply>> Stat(Context& context) {
 Task<Result<Reply>> List(Context& context) {
   return PassJson(context, "GET", std::string(guest::kPathFileList), kListParameters);
 }
+constexpr std::array<std::string_view, 1> kSetParameters{"path"};
+constexpr std::array<std::string_view, 2> kBlobParameters{"path", "sha256"};
+Task<Result<Reply>> ShowSet(Context& context) {
+  return PassJson(context, "GET", std::string(guest::kPathSets), kSetParameters);
+}
+Task<Result<Reply>> PutBlob(Context& context) {
+  return PassUpload(context, "PUT", std::string(guest::kPathSetBlob), kBlobParameters);
+}
 // The calls whose whole request is a JSON body.
 template <const std::string_view& path>
 Task<Result<Reply>> Post(Context& context) {
@@ -69,6 +77,9 @@ constexpr std::array kSchemas{
            "gid?:int modified_at_ms?:int target?:string target_base64?:string media_type?:string "
            "text?:bool error?:string"},
     Schema{"FileList", "entries:[FileEntry] truncated:bool"},
+    Schema{"ReadOnlySet", "digest:string"},
+    Schema{"AppliedSet", "missing:[string] digest:string changed:bool"},
+    Schema{"SetBlob", "size_bytes:int"},
     Schema{"WrittenFile", "size_bytes:int sha256:string created:bool"},
     Schema{
         "EditedFile",
@@ -124,6 +135,13 @@ constexpr std::array kRoutes{
           One("UnpackedArchive"), Unpack},
     Route{"POST", "/v1/sandboxes/{id}/files/remove", "Remove a file or directory.", kObject,
           One("RemovedFile"), Post<guest::kPathFileRemove>},
+    Route{"GET", "/v1/sandboxes/{id}/sets", "Show what a read-only set holds.", "",
+          One("ReadOnlySet"), ShowSet},
+    Route{"POST", "/v1/sandboxes/{id}/sets/apply",
+          "Make these files the content of a read-only set; or say which contents are missing.",
+          kObject, One("AppliedSet"), Post<guest::kPathSetApply>},
+    Route{"PUT", "/v1/sandboxes/{id}/sets/blob", "Give a content that an apply misses.", "",
+          One("SetBlob"), PutBlob},
     Route{"POST", "/v1/sandboxes/{id}/search/glob", "Find files by pattern.", kObject,
           One("GlobResult"), Post<guest::kPathGlob>},
     Route{"POST", "/v1/sandboxes/{id}/search/grep", "Find lines by text or pattern.", kObject,

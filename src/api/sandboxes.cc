@@ -58,6 +58,7 @@ Result<sandbox::SandboxSpec> ReadSpec(json::ObjectReader& reader) {
     CAISSON_ASSIGN(spec.network, sandbox::ParseNetworkMode(*network));
   }
   spec.writable_paths = reader.Strings("writable_paths");
+  spec.read_only_sets = reader.Strings("read_only_sets");
   if (const json::object* env = reader.Object("env")) {
     for (const auto& [name, value] : *env) {
       if (!value.is_string()) reader.Wrong("env", "must hold strings only");
@@ -152,6 +153,7 @@ constexpr std::string_view kCreateSchema =
 "session_id":{"type":"string"},"network":{"enum":["closed","allow_list","named","unrestricted"]},
 "ttl_ms":{"type":"integer"},"env":{"type":"object"},
 "writable_paths":{"type":"array","items":{"type":"string"}},
+"read_only_sets":{"type":"array","items":{"type":"string"}},
 "resources":{"type":"object","properties":{
 "cpus":{"type":"number"},"memory_bytes":{"type":"integer"},"pids":{"type":"integer"},
 "disk_bytes":{"type":"integer"}}},

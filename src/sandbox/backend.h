@@ -43,6 +43,7 @@ struct Declaration {
   bool seccomp = false;
   bool landlock = false;
   std::vector<NetworkMode> networks;
+  bool read_only_sets = false;  // commands cannot change them: the guest is another user
   bool suspend = false;
   bool snapshot = false;
   // Its instances outlive a loss of power of this host. Where they do not, what the ledger says of

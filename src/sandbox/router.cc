@@ -27,6 +27,12 @@ Result<void> CheckCaps(std::string_view direction, const TransferCaps& caps,
 
 Result<void> CheckSpec(const Backend& backend, const SandboxSpec& spec) {
   CAISSON_TRY(backend.Check(spec));
+  if (!spec.read_only_sets.empty() && !backend.declaration().read_only_sets) {
+    return Fail(ErrorCode::kCapabilityNotSupported,
+                fmt::format("read_only_sets: on this host the backend \"{}\" runs guest and "
+                            "commands as one user, which could change them",
+                            backend.name()));
+  }
   const TransferCaps& ceiling = backend.declaration().transfer_ceiling;
   CAISSON_TRY(CheckCaps("in", spec.transfer.in, ceiling));
   return CheckCaps("out", spec.transfer.out, ceiling);

@@ -9,6 +9,7 @@ namespace caisson::sandbox {
 
 // The decision of a creation, without acting; `POST /v1/sandboxes:explain` tells it. First what the
 // backend itself cannot hold on this host, then
+// - kCapabilityNotSupported: `read_only_sets` where the backend cannot keep commands from them;
 // - kTransferLimitsNotPermitted: a cap of `transfer` is over the backend's ceiling.
 Result<void> CheckSpec(const Backend& backend, const SandboxSpec& spec);
 

@@ -62,6 +62,7 @@ Result<void> Invalid(std::string_view field, std::string_view why) {
 constexpr size_t kMaxPath = 4095;
 constexpr size_t kMaxComponent = 255;
 constexpr size_t kMaxWritablePaths = 32;
+constexpr size_t kMaxReadOnlySets = 16;
 constexpr size_t kMaxEnvironment = 256;
 constexpr size_t kMaxEnvironmentBytes = 64 * 1024;
 
@@ -93,9 +94,9 @@ bool IsBelow(std::string_view path, std::string_view directory) {
 // A path that the sandbox writes to must not lie over what the backend itself puts there.
 Result<void> CheckWritable(std::string_view field, std::string_view path) {
   CAISSON_TRY(CheckPath(field, path));
-  constexpr std::array<std::string_view, 11> kReserved{"/bin",   "/sbin",   "/lib", "/lib32",
+  constexpr std::array<std::string_view, 12> kReserved{"/bin",   "/sbin",   "/lib", "/lib32",
                                                        "/lib64", "/libx32", "/usr", "/etc",
-                                                       "/dev",   "/proc",   "/sys"};
+                                                       "/dev",   "/proc",   "/sys", "/run"};
   for (std::string_view reserved : kReserved) {
     if (IsBelow(path, reserved)) {
       return Invalid(field, "must not lie in " + std::string(reserved));
@@ -230,10 +231,16 @@ Result<void> ValidateSpec(const SandboxSpec& spec) {
       {"home_dir", spec.home_dir},
       {"the built-in /tmp", "/tmp"},
       {"the built-in /var/tmp", "/var/tmp"}};
-  for (size_t i = 0; i < spec.writable_paths.size(); i++) {
-    std::string field = "writable_paths[" + std::to_string(i) + "]";
-    CAISSON_TRY(CheckWritable(field, spec.writable_paths[i]));
-    writable.emplace_back(field, spec.writable_paths[i]);
+  if (spec.read_only_sets.size() > kMaxReadOnlySets) {
+    return Invalid("read_only_sets", "has more than 16 entries");
+  }
+  for (const auto& [name, paths] : {std::pair("writable_paths", &spec.writable_paths),
+                                    std::pair("read_only_sets", &spec.read_only_sets)}) {
+    for (size_t i = 0; i < paths->size(); i++) {
+      std::string field = std::string(name) + "[" + std::to_string(i) + "]";
+      CAISSON_TRY(CheckWritable(field, (*paths)[i]));
+      writable.emplace_back(field, (*paths)[i]);
+    }
   }
   for (size_t i = 0; i < writable.size(); i++) {
     for (size_t j = 0; j < i; j++) {

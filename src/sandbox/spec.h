@@ -90,6 +90,8 @@ struct SandboxSpec {
   std::string home_dir = "/home/user";
   WorkspaceMode workspace = WorkspaceMode::kEphemeral;
   std::vector<std::string> writable_paths;  // besides work_dir, home_dir, /tmp and /var/tmp
+  // Directories that commands read and cannot change; filled with the calls of sets.
+  std::vector<std::string> read_only_sets;
   NetworkMode network = NetworkMode::kClosed;
   Resources resources;
   Lifetimes lifetimes;

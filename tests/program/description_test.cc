@@ -178,8 +178,20 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
 
   std::string sandbox =
       Id(AskPath("POST", "/v1/sandboxes", fmt::format(R"({{"session_id":"{}"}})", session)));
-  AskPath("POST", "/v1/sandboxes", R"({"env":{"A":"b"},"resources":{"cpus":0.5},"transfer":{"in":{"max_files":2}}})");
+  AskPath("POST", "/v1/sandboxes",
+          R"({"env":{"A":"b"},"resources":{"cpus":0.5},"transfer":{"in":{"max_files":2}}})");
   std::string sandboxes = "/v1/sandboxes/{id}";
+  std::string with_set =
+      "/v1/sandboxes/" + Id(AskPath("POST", "/v1/sandboxes", R"({"read_only_sets":["/s"]})"));
+  constexpr std::string_view kHash =  // of "x"
+      "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
+  std::string apply =
+      fmt::format(R"({{"path":"/s","files":[{{"path":"a","sha256":"{}"}}]}})", kHash);
+  Ask("POST", sandboxes + "/sets/apply", with_set + "/sets/apply", apply);
+  Ask("PUT", sandboxes + "/sets/blob",
+      fmt::format("{}/sets/blob?path=/s&sha256={}", with_set, kHash), "x");
+  Ask("POST", sandboxes + "/sets/apply", with_set + "/sets/apply", apply);
+  Ask("GET", sandboxes + "/sets", with_set + "/sets?path=/s");
   std::string box = "/v1/sandboxes/" + sandbox;
   auto in_box = [&](const std::string& method, const std::string& path, const std::string& query,
                     const std::string& body = "") {

@@ -29,6 +29,7 @@ from .errors import (
     TryLaterError,
 )
 from .types import (
+    AppliedSet,
     CopiedFiles,
     Definition,
     DownloadedFile,
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDeniedError",
+    "AppliedSet",
     "AsyncClient",
     "AsyncExec",
     "AsyncExecStream",

@@ -23,6 +23,7 @@ class SandboxFields(TypedDict, total=False):
     """`in` and `out`, each with `max_files`, `max_file_bytes`, `max_total_bytes`: the caps of
     uploads and downloads."""
     writable_paths: Sequence[str] | None
+    read_only_sets: Sequence[str] | None
 
 
 class CommandFields(TypedDict, total=False):

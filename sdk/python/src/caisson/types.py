@@ -190,6 +190,16 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class AppliedSet:
+    """What became of a read-only set."""
+
+    digest: str
+    changed: bool
+    missing: list[str] = field(default_factory=list)
+    """Hashes of contents that the sandbox has not got; then nothing has changed."""
+
+
+@dataclass(frozen=True)
 class Listing:
     entries: list[FileEntry]
     truncated: bool

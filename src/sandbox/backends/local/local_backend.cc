@@ -55,6 +55,10 @@ Result<void> ReplaceFile(const std::string& path, std::string_view content) {
 std::string GuestConfig(const SandboxSpec& spec, const CommandUser& user) {
   json::object env;
   for (const auto& [name, value] : spec.env) env[name] = value;
+  json::array sets;
+  for (size_t i = 0; i < spec.read_only_sets.size(); i++) {
+    sets.push_back({{"path", spec.read_only_sets[i]}, {"store", "/" + SetStore(i)}});
+  }
   return json::Serialize(json::object{{"user",
                                        {{"uid", user.inside},
                                         {"gid", user.inside},
@@ -63,7 +67,8 @@ std::string GuestConfig(const SandboxSpec& spec, const CommandUser& user) {
                                         {"shell", "/bin/sh"}}},
                                       {"work_dir", spec.work_dir},
                                       {"env", std::move(env)},
-                                      {"transfer", TransferToJson(spec.transfer)}});
+                                      {"transfer", TransferToJson(spec.transfer)},
+                                      {"sets", std::move(sets)}});
 }
 
 }  // namespace
@@ -81,6 +86,7 @@ Declaration Declare(const HostFacts& facts) {
   declaration.uid_separation = facts.root;
   declaration.seccomp = facts.seccomp.available;
   declaration.landlock = facts.landlock.available;
+  declaration.read_only_sets = facts.root;
   declaration.networks = {NetworkMode::kClosed};
   constexpr guest::BatchLimits kCeiling = guest::kBatchCeiling;
   declaration.transfer_ceiling = {kCeiling.max_files, kCeiling.max_file_bytes,
@@ -94,6 +100,8 @@ Declaration Declare(const HostFacts& facts) {
   add_ability("namespaces", facts.namespaces, "pid, mount, network, ipc, uts and user");
   add("uid_separation", facts.root,
       facts.root ? "65,536 host uids a sandbox, guest and commands apart" : facts.root_reason);
+  add("read_only_sets", facts.root,
+      facts.root ? "files of the guest's user" : "guest and commands are one user");
   add_ability("memory_limit", cgroups.memory, "cgroup");
   add_ability("cpu_limit", cgroups.cpu, "cgroup");
   add_ability("pids_limit", cgroups.pids, "cgroup");

@@ -215,6 +215,7 @@ class PlanBuilder {
                                 "var/tmp",      "etc/passwd",     "etc/group", "etc/hosts",
                                 "etc/hostname", "etc/resolv.conf"};
       for (const std::string& path : WritablePaths()) own.insert(path);
+      for (const std::string& path : spec_.read_only_sets) own.insert(path.substr(1));
       CAISSON_ASSIGN(plan_.mounts, MirrorRootfs(spec_.rootfs, own));
     }
     EtcFiles();
@@ -319,11 +320,12 @@ class PlanBuilder {
     disk.inodes = std::clamp<uint64_t>(disk.size_bytes / 4096, 1024, 1 << 20);
     plan_.mounts.push_back(disk);
     size_t count = 0;
-    auto place = [&](const std::string& target, uint32_t mode, bool no_exec) {
+    enum class Owner : uint8_t { kGuest, kCommands };
+    auto place = [&](const std::string& target, uint32_t mode, Owner owner, bool no_exec) {
       MountStep dir = Step(Op::kDirectory, std::string(kDisk) + "/" + std::to_string(count++));
       dir.mode = mode;
-      dir.uid = mode == 01777 ? GuestUid() : user_.host_uid;
-      dir.gid = mode == 01777 ? GuestGid() : user_.host_gid;
+      dir.uid = owner == Owner::kGuest ? GuestUid() : user_.host_uid;
+      dir.gid = owner == Owner::kGuest ? GuestGid() : user_.host_gid;
       MountStep bind = Step(Op::kBind, target, dir.target);
       bind.no_exec = no_exec;
       plan_.mounts.push_back(std::move(dir));
@@ -335,12 +337,17 @@ class PlanBuilder {
         plan_.mounts.push_back(Step(Op::kBind, path, paths_.workspace_dir));
         writable_.push_back("/" + path);
       } else {
-        place(path, 0755, false);
+        place(path, 0755, Owner::kCommands, false);
       }
     }
-    place("tmp", 01777, false);
-    place("var/tmp", 01777, false);
-    place("dev/shm", 01777, true);
+    for (size_t i = 0; i < spec_.read_only_sets.size(); i++) {
+      place(SetStore(i), 0755, Owner::kGuest, false);
+      plan_.mounts.push_back(
+          Step(Op::kSymlink, spec_.read_only_sets[i].substr(1), "/" + SetStore(i) + "/current"));
+    }
+    place("tmp", 01777, Owner::kGuest, false);
+    place("var/tmp", 01777, Owner::kGuest, false);
+    place("dev/shm", 01777, Owner::kGuest, true);
     plan_.mounts.push_back(Step(Op::kMask, kDisk));
     plan_.mounts.push_back(Step(Op::kReadOnly, "dev"));
   }
@@ -401,6 +408,8 @@ CommandUser CommandUserOf(const HostFacts& facts, const SandboxPaths& paths) {
   if (!facts.root) return {0, facts.uid, facts.gid};
   return {kCommandId, paths.uid_base + kCommandId, paths.uid_base + kCommandId};
 }
+
+std::string SetStore(size_t i) { return "run/caisson/sets/" + std::to_string(i); }
 
 Result<LaunchPlan> BuildLaunchPlan(const HostFacts& facts, const SandboxSpec& spec,
                                    const SandboxPaths& paths, std::string_view outer_filter) {

@@ -6,7 +6,7 @@
 // becomes read-only but the writable paths.
 //
 // Disk: all writable paths (work_dir, home_dir, /tmp, /var/tmp, /dev/shm and spec.writable_paths)
-// are directories of ONE tmpfs of resources.disk_bytes, so their sum is limited and none has a
+// and the stores of read-only sets are directories of ONE tmpfs of resources.disk_bytes, so their sum is limited and none has a
 // share of its own. Its pages count as memory of whoever writes them first: of the commands (within
 // resources.memory_bytes) or of the guest, whose own limit is therefore 64 MiB + disk_bytes. A
 // sandbox takes at most memory_bytes + disk_bytes + 64 MiB. A workspace directory of the host is
@@ -51,6 +51,9 @@ CommandUser CommandUserOf(const HostFacts& facts, const SandboxPaths& paths);
 Result<launcher::LaunchPlan> BuildLaunchPlan(const HostFacts& facts, const SandboxSpec& spec,
                                              const SandboxPaths& paths,
                                              std::string_view outer_filter);
+
+// Where the guest keeps the i-th of spec.read_only_sets; relative to the root.
+std::string SetStore(size_t i);
 
 // The check alone, for `explain`: nothing when this host can hold `spec`.
 Result<void> CheckHost(const HostFacts& facts, const SandboxSpec& spec, bool host_workspace);

@@ -236,6 +236,21 @@ TEST(PlanBuilderTest, WritablePathsShareOneTmpfs) {
   EXPECT_EQ(work->mode, 0755u);
 }
 
+TEST(PlanBuilderTest, ReadOnlySetsAreOfTheGuest) {
+  SandboxSpec spec = Default();
+  spec.read_only_sets = {"/opt/skills"};
+  LaunchPlan plan = Build(FullHost(), spec);
+  const MountStep* store = Find(plan, SetStore(0), Op::kBind);
+  ASSERT_NE(store, nullptr);
+  const MountStep* directory = Find(plan, store->source, Op::kDirectory);
+  ASSERT_NE(directory, nullptr);
+  EXPECT_EQ(directory->uid, Paths().uid_base);
+  EXPECT_EQ(directory->mode, 0755u);
+  const MountStep* link = Find(plan, "opt/skills", Op::kSymlink);
+  ASSERT_NE(link, nullptr);
+  EXPECT_EQ(link->source, "/" + SetStore(0) + "/current");
+}
+
 TEST(PlanBuilderTest, WorkspaceDirectoryOfTheHost) {
   SandboxPaths paths = Paths();
   paths.workspace_dir = "/state/workspaces/1";

@@ -17,6 +17,7 @@ from ..errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from ..types import ExecOutput, ExecResult, SandboxInfo
 from .execs import AsyncExecs, AsyncExecStream
 from .files import AsyncFiles, AsyncSearch
+from .sets import AsyncSets
 
 T = TypeVar("T")
 OnOutput = Callable[[str], None]
@@ -26,7 +27,7 @@ _SETTLE_SECONDS = 0.3
 
 
 class AsyncSandbox:
-    """A sandbox: commands, `files` and `search`.
+    """A sandbox: commands, `files`, `search` and `sets`.
 
     It is made when it is entered (`async with`), at `acquire()` or at the first call.
     """
@@ -51,6 +52,7 @@ class AsyncSandbox:
         self.execs = AsyncExecs(self)
         self.files = AsyncFiles(self)
         self.search = AsyncSearch(self)
+        self.sets = AsyncSets(self)
 
     @property
     def info(self) -> SandboxInfo | None:

@@ -16,7 +16,12 @@ def spec_body(fields: SandboxFields) -> dict[str, Any]:
     """The body of `POST /v1/sandboxes` and of its `explain`."""
     body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     # What JSON can be made of, whatever kind of mapping or sequence it is.
-    for name, kind in (("env", dict), ("resources", dict), ("writable_paths", list)):
+    for name, kind in (
+        ("env", dict),
+        ("resources", dict),
+        ("writable_paths", list),
+        ("read_only_sets", list),
+    ):
         if name in body:
             body[name] = kind(body[name])
     if "transfer" in body:

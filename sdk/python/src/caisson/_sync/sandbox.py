@@ -18,6 +18,7 @@ from ..errors import CaissonError, ConnectionFailedError, SandboxGoneError
 from ..types import ExecOutput, ExecResult, SandboxInfo
 from .execs import Execs, ExecStream
 from .files import Files, Search
+from .sets import Sets
 
 T = TypeVar("T")
 OnOutput = Callable[[str], None]
@@ -27,7 +28,7 @@ _SETTLE_SECONDS = 0.3
 
 
 class Sandbox:
-    """A sandbox: commands, `files` and `search`.
+    """A sandbox: commands, `files`, `search` and `sets`.
 
     It is made when it is entered (`with`), at `acquire()` or at the first call.
     """
@@ -52,6 +53,7 @@ class Sandbox:
         self.execs = Execs(self)
         self.files = Files(self)
         self.search = Search(self)
+        self.sets = Sets(self)
 
     @property
     def info(self) -> SandboxInfo | None:
