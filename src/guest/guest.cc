@@ -141,7 +141,7 @@ class Guest {
     json.String(supervised_ ? "exec.supervisor" : "exec.cgroup2");
     if (::access("/dev/ptmx", R_OK | W_OK) == 0) json.String("exec.pty");
     if (config_.mem_events) json.String("exec.oom_evidence");
-    json.String("files").String("search").EndArray();
+    json.String("files").String("files.watch").String("search").EndArray();
     const CommandUser& user = config_.user;
     json.Key("user").BeginObject().Field("uid", user.uid).Field("gid", user.gid);
     json.Bytes("name", user.name).Bytes("home", user.home).Bytes("shell", user.shell).EndObject();
