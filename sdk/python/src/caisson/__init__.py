@@ -2,9 +2,11 @@
 
 from ._async.client import AsyncClient
 from ._async.execs import AsyncExec, AsyncExecStream
+from ._async.files import AsyncWatch
 from ._async.sandbox import AsyncSandbox
 from ._sync.client import Client
 from ._sync.execs import Exec, ExecStream
+from ._sync.files import Watch
 from ._sync.sandbox import Sandbox
 from .errors import (
     AccessDeniedError,
@@ -42,6 +44,8 @@ from .types import (
     ExecStarted,
     ExecState,
     Explanation,
+    FileChange,
+    FileChanges,
     FileEntry,
     GlobResult,
     GrepMatch,
@@ -54,6 +58,8 @@ from .types import (
     Session,
     Submitted,
     UploadedFile,
+    WatchEvent,
+    WatchOverflow,
     WrittenFile,
 )
 
@@ -65,6 +71,7 @@ __all__ = [
     "AsyncExec",
     "AsyncExecStream",
     "AsyncSandbox",
+    "AsyncWatch",
     "CaissonError",
     "Client",
     "CommandError",
@@ -88,6 +95,8 @@ __all__ = [
     "Explanation",
     "FileAccessError",
     "FileAlreadyExistsError",
+    "FileChange",
+    "FileChanges",
     "FileEntry",
     "FileError",
     "FileMissingError",
@@ -113,6 +122,9 @@ __all__ = [
     "Submitted",
     "TryLaterError",
     "UploadedFile",
+    "Watch",
+    "WatchEvent",
+    "WatchOverflow",
     "WrittenFile",
     "__version__",
 ]
