@@ -67,6 +67,15 @@ Until Within(Context& context, Millis time) {
   return {Deadline::After(context.services.clock, time), context.request.stop()};
 }
 
+Until WhileGuestLives(Context& context) { return Within(context, Millis(6 * guest::kKeepAliveMs)); }
+
+Task<Result<void>> StartEvents(Context& context) {
+  return context.response.Start(200, {{"Content-Type", "text/event-stream"},
+                                      {"Cache-Control", "no-cache, no-transform"},
+                                      {"X-Accel-Buffering", "no"},
+                                      {"X-Request-Id", context.request_id}});
+}
+
 Task<Result<std::shared_ptr<sandbox::GuestClient>>> OpenGuest(Context& context) {
   CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
   CAISSON_CO_ASSIGN(SandboxId id, SandboxId::Parse(context.Param("id")));
@@ -105,6 +114,44 @@ Task<Result<Reply>> PassContent(Context& context, std::string method, std::strin
     CAISSON_CO_ASSIGN(std::string piece, co_await answer.connection->ReadBody(until));
     if (piece.empty()) break;
     CAISSON_CO_TRY(co_await context.response.Write(piece));
+  }
+  CAISSON_CO_TRY(co_await context.response.Finish());
+  co_return Reply::Answered();
+}
+
+Task<Result<Reply>> PassWatch(Context& context, Parameters parameters) {
+  // Its follower alone: nothing else ends with it, and the sandbox's own time goes on.
+  context.request.StopWhenClientLeaves();
+  CAISSON_CO_ASSIGN(Call call,
+                    co_await Prepare(context, std::string(guest::kPathFileWatch), parameters));
+  CAISSON_CO_ASSIGN(
+      sandbox::RecordStream stream,
+      co_await call.guest->Watch(std::move(call.target), Within(context, kGuestCallTime)));
+  CAISSON_CO_TRY(co_await StartEvents(context));
+  for (;;) {
+    CAISSON_CO_ASSIGN(auto record, co_await stream.Next(WhileGuestLives(context)));
+    if (!record.has_value()) break;
+    std::string_view event;
+    switch (record->type) {
+      case guest::RecordType::kWatching:
+        event = "watching";
+        break;
+      case guest::RecordType::kChanges:
+        event = "changes";
+        break;
+      case guest::RecordType::kWatchOverflow:
+        event = "overflow";
+        break;
+      case guest::RecordType::kWatchEnd:
+        event = "end";
+        break;
+      default:
+        CAISSON_CO_TRY(co_await context.response.Write(": keep-alive\n\n"));
+        continue;
+    }
+    // A payload is JSON on one line.
+    CAISSON_CO_TRY(co_await context.response.Write(
+        fmt::format("event: {}\ndata: {}\n\n", event, record->payload)));
   }
   CAISSON_CO_TRY(co_await context.response.Finish());
   co_return Reply::Answered();

@@ -19,6 +19,10 @@ inline constexpr Millis kTransferTime{600'000};
 Result<sandbox::Manager*> Sandboxes(Context& context);
 // `time` from now, and no longer than the client stays.
 Until Within(Context& context, Millis time);
+// As long as a guest's stream shows signs of life.
+Until WhileGuestLives(Context& context);
+// Begins an answer of Server-Sent Events.
+Task<Result<void>> StartEvents(Context& context);
 // The guest of the sandbox in the request's path.
 Task<Result<std::shared_ptr<sandbox::GuestClient>>> OpenGuest(Context& context);
 
@@ -32,6 +36,8 @@ Task<Result<Reply>> PassJson(Context& context, std::string method, std::string p
 // Nothing or JSON in, a body of any length out, with its description in a header.
 Task<Result<Reply>> PassContent(Context& context, std::string method, std::string path,
                                 Parameters parameters);
+// Nothing in; changes of files out, as Server-Sent Events, until the client leaves.
+Task<Result<Reply>> PassWatch(Context& context, Parameters parameters);
 // A body of any length in, JSON out.
 Task<Result<Reply>> PassUpload(Context& context, std::string method, std::string path,
                                Parameters parameters);

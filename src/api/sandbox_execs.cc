@@ -122,7 +122,7 @@ class ExecReader {
 
   // The next record; nothing at the end. Waits as long as the guest shows signs of life.
   Task<Result<std::optional<ExecStream::Record>>> Next() {
-    return stream_.Next(Within(context_, Millis(6 * guest::kKeepAliveMs)));
+    return stream_.Next(WhileGuestLives(context_));
   }
 
  private:
@@ -179,10 +179,7 @@ Task<Result<Reply>> ExecWhole(Context& context, ExecStream& stream, StdinWriter*
 
 Task<Result<Reply>> ExecStreamed(Context& context, ExecStream& stream, StdinWriter* in) {
   ExecReader reader(context, stream);
-  CAISSON_CO_TRY(co_await context.response.Start(200, {{"Content-Type", "text/event-stream"},
-                                                       {"Cache-Control", "no-cache, no-transform"},
-                                                       {"X-Accel-Buffering", "no"},
-                                                       {"X-Request-Id", context.request_id}}));
+  CAISSON_CO_TRY(co_await StartEvents(context));
   TextPieces pieces[2];
   constexpr std::string_view kNames[] = {"stdout", "stderr"};
   auto send = [&](size_t which, std::string bytes, uint64_t offset) -> Task<Result<void>> {

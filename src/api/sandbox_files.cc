@@ -40,6 +40,8 @@ Task<Result<Reply>> Pack(Context& context) {
 Task<Result<Reply>> Unpack(Context& context) {
   return PassUpload(context, "PUT", std::string(guest::kPathFileArchive), kUnpackParameters);
 }
+constexpr std::array<std::string_view, 3> kWatchParameters{"path", "root", "recursive"};
+Task<Result<Reply>> Watch(Context& context) { return PassWatch(context, kWatchParameters); }
 Task<Result<Reply>> Lines(Context& context) {
   return PassContent(context, "GET", std::string(guest::kPathFileLines), kLinesParameters);
 }
@@ -133,6 +135,9 @@ constexpr std::array kRoutes{
     Route{"PUT", "/v1/sandboxes/{id}/files/archive",
           "Unpack a tar archive into a directory; each entry that fails says why.", "",
           One("UnpackedArchive"), Unpack},
+    Route{"GET", "/v1/sandboxes/{id}/files/watch",
+          "Follow the changes in a directory, with `recursive=1` below it, as Server-Sent Events.",
+          "", Success{"text/event-stream", ""}, Watch},
     Route{"POST", "/v1/sandboxes/{id}/files/remove", "Remove a file or directory.", kObject,
           One("RemovedFile"), Post<guest::kPathFileRemove>},
     Route{"GET", "/v1/sandboxes/{id}/sets", "Show what a read-only set holds.", "",

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,42 +20,6 @@ namespace {
 constexpr int64_t kUnpackGraceMs = 10'000;
 
 }  // namespace
-
-// What the packing worker writes.
-class ArchiveCalls::Source : public BodySource {
- public:
-  Source(ArchiveCalls& calls, uint64_t id) : calls_(calls), id_(id) {}
-  ~Source() override { calls_.Drop(id_); }
-
-  State Pull(std::string& out, size_t room) override {
-    Transfer& transfer = *calls_.transfers_.at(id_);
-    int fd = transfer.pipe.get();
-    size_t start = out.size();
-    out.resize(start + room);
-    ssize_t got = 0;
-    do {
-      got = ::read(fd, out.data() + start, room);
-    } while (got < 0 && errno == EINTR);
-    out.resize(start + (got > 0 ? static_cast<size_t>(got) : 0));
-    if (got > 0) return State::kMore;
-    if (got < 0 && errno == EAGAIN) {
-      auto resume = [this](uint32_t) {
-        Transfer& waiting = *calls_.transfers_.at(id_);
-        calls_.loop_.Forget(waiting.pipe.get());
-        Connection* connection = calls_.server_.Find(waiting.connection_id);
-        if (connection != nullptr) connection->ResumeReply();
-      };
-      return calls_.loop_.Watch(fd, EPOLLIN, resume) ? State::kWait : State::kAbort;
-    }
-    // The end of the bytes is the archive's only if the worker says so.
-    if (!transfer.verdict) return State::kWait;
-    return transfer.verdict->has_value() ? State::kEnd : State::kAbort;
-  }
-
- private:
-  ArchiveCalls& calls_;
-  const uint64_t id_;
-};
 
 // What the unpacking worker reads.
 class ArchiveCalls::Sink : public BodySink {
@@ -141,53 +104,8 @@ void ArchiveCalls::Pack(Connection& connection) {
   auto deadline = CallDeadline(connection);
   if (!deadline) return connection.ReplyError(deadline.error());
   PackCall call{*path, QueryFlag(connection.request(), "skip_unreadable")};
-  auto pipe = MakePipe();
-  if (!pipe) return connection.ReplyError(pipe.error());
-  uint64_t id = next_++;
-  int out = pipe->write.get();
-  auto started = workers_.Start(
-      *deadline, {paths_.work_dir_fd(), out},
-      [this, call, out] { return PackTree(paths_, call, out); },
-      [this, id](WorkerFate, FileResult result) { OnPacked(id, std::move(result)); });
-  if (!started) return connection.ReplyError(started.error(), path->text);
-  auto transfer = std::make_unique<Transfer>();
-  transfer->connection_id = connection.id();
-  transfer->path = path->text;
-  transfer->pipe = std::move(pipe->read);
-  ::fcntl(transfer->pipe.get(), F_SETFL, O_NONBLOCK);
-  int in = transfer->pipe.get();
-  transfers_.emplace(id, std::move(transfer));
-  // The reply begins with the first bytes: until then it may still be an error.
-  auto watched = loop_.Watch(in, EPOLLIN, [this, id](uint32_t) { OnPackReadable(id); });
-  if (!watched) {
-    Drop(id);
-    connection.ReplyError(watched.error(), path->text);
-  }
-}
-
-void ArchiveCalls::OnPackReadable(uint64_t id) {
-  Transfer& transfer = *transfers_.at(id);
-  loop_.Forget(transfer.pipe.get());
-  int available = 0;
-  ::ioctl(transfer.pipe.get(), FIONREAD, &available);
-  if (available == 0) return;  // nothing came: the worker's answer will say why
-  Connection* connection = server_.Find(transfer.connection_id);
-  if (connection == nullptr) return Drop(id);
-  transfer.streaming = true;
-  connection->ReplyStream(200, kMediaTar, std::nullopt, std::make_unique<Source>(*this, id));
-}
-
-void ArchiveCalls::OnPacked(uint64_t id, FileResult result) {
-  auto found = transfers_.find(id);
-  if (found == transfers_.end()) return;  // the stream broke
-  Transfer& transfer = *found->second;
-  transfer.verdict = std::move(result);
-  Connection* connection = server_.Find(transfer.connection_id);
-  if (connection == nullptr) return transfer.streaming ? void() : Drop(id);
-  if (transfer.streaming) return connection->ResumeReply();
-  if (*transfer.verdict) return;  // its bytes are still in the pipe
-  connection->ReplyError(transfer.verdict->error(), transfer.path);
-  Drop(id);
+  packing_.Start(connection, path->text, *deadline, kMediaTar, paths_.work_dir_fd(),
+                 [this, call](int out) { return PackTree(paths_, call, out); });
 }
 
 void ArchiveCalls::Unpack(Connection& connection) {

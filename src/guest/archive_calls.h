@@ -13,6 +13,7 @@
 #include "guest/paths.h"
 #include "guest/server.h"
 #include "guest/worker.h"
+#include "guest/worker_stream.h"
 
 namespace caisson::guest {
 
@@ -20,27 +21,28 @@ class ArchiveCalls {
  public:
   // All outlive this.
   ArchiveCalls(Loop& loop, Server& server, Workers& workers, const Paths& paths)
-      : loop_(loop), server_(server), workers_(workers), paths_(paths) {}
+      : loop_(loop),
+        server_(server),
+        workers_(workers),
+        paths_(paths),
+        packing_(loop, server, workers) {}
   void Install();
 
  private:
-  class Source;
   class Sink;
-  // One call, from its start until its worker and its stream are both done with it.
+  // One unpacking, from its start until its worker and its stream are both done with it.
   struct Transfer {
     uint64_t connection_id = 0;
     std::string path;
     UniqueFd pipe;
     std::optional<FileResult> verdict;  // the worker's
-    bool streaming = false;             // its source or sink is there
+    bool streaming = false;             // its sink is there
     bool body_over = false;
     bool late = false;  // the body did not come in time
   };
 
   void Pack(Connection& connection);
   void Unpack(Connection& connection);
-  void OnPackReadable(uint64_t id);
-  void OnPacked(uint64_t id, FileResult result);
   void OnUnpacked(uint64_t id, WorkerFate fate, FileResult result);
   void Answer(Transfer& transfer);
   void Drop(uint64_t id);
@@ -49,6 +51,7 @@ class ArchiveCalls {
   Server& server_;
   Workers& workers_;
   const Paths& paths_;
+  WorkerStreams packing_;
   std::map<uint64_t, std::unique_ptr<Transfer>> transfers_;
   uint64_t next_ = 1;
 };

@@ -93,6 +93,7 @@ void FileCalls::PostRoute(std::string_view path, BodyHandler handler) {
 
 void FileCalls::Install() {
   archives_.Install();
+  watches_.Install();
   auto get = [this](std::string_view path, void (FileCalls::*handler)(Connection&)) {
     server_.Route("GET", path, [this, handler](Connection& connection, std::string_view) {
       (this->*handler)(connection);

@@ -14,6 +14,7 @@
 #include "guest/json.h"
 #include "guest/paths.h"
 #include "guest/server.h"
+#include "guest/watch_calls.h"
 #include "guest/worker.h"
 
 namespace caisson::guest {
@@ -41,7 +42,8 @@ class FileCalls {
         config_(config),
         paths_(std::move(paths)),
         workers_(loop, children, identity),
-        archives_(loop, server, workers_, paths_) {}
+        archives_(loop, server, workers_, paths_),
+        watches_(loop, server, workers_, paths_) {}
 
   using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
   void PostRoute(std::string_view path, BodyHandler handler);
@@ -67,6 +69,7 @@ class FileCalls {
   Paths paths_;
   Workers workers_;
   ArchiveCalls archives_;
+  WatchCalls watches_;
 };
 
 // A number of the query between `low` and `high`; kInvalidArgument.

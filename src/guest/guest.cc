@@ -143,7 +143,7 @@ class Guest {
     json.String(supervised_ ? "exec.supervisor" : "exec.cgroup2");
     if (::access("/dev/ptmx", R_OK | W_OK) == 0) json.String("exec.pty");
     if (config_.mem_events) json.String("exec.oom_evidence");
-    json.String("files").String("search");
+    json.String("files").String("files.watch").String("search");
     if (!config_.sets.empty()) json.String("sets");
     json.EndArray();
     const CommandUser& user = config_.user;

@@ -32,6 +32,19 @@ std::pair<std::string, std::string> SplitLast(std::string_view path) {
   return {std::string(parent), std::string(path.substr(slash + 1))};
 }
 
+Result<UniqueFd> OpenAt2(int base, const std::string& text, uint64_t flags, uint64_t resolve) {
+  open_how how{};
+  how.flags = flags | O_CLOEXEC;
+  how.resolve = resolve;
+  for (int attempt = 0;; attempt++) {
+    long fd = ::syscall(SYS_openat2, base, text.c_str(), &how, sizeof how);
+    if (fd >= 0) return UniqueFd(static_cast<int>(fd));
+    // EAGAIN: something was renamed while ".." was resolved beneath the root.
+    if (errno == EINTR || (errno == EAGAIN && attempt < 64)) continue;
+    return Fail(FileError(errno, "open"));
+  }
+}
+
 const char* TypeName(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFREG:
@@ -112,18 +125,9 @@ Result<Paths> Paths::Open(const std::string& work_dir) {
 }
 
 Result<UniqueFd> Paths::Resolve(PathRoot root, const std::string& text, uint64_t flags) const {
-  open_how how{};
-  how.flags = flags | O_CLOEXEC;
-  how.resolve = RESOLVE_NO_MAGICLINKS;
-  if (root == PathRoot::kWorkDir) how.resolve |= RESOLVE_BENEATH;
-  int base = work_dir_ ? work_dir_.get() : AT_FDCWD;
-  for (int attempt = 0;; attempt++) {
-    long fd = ::syscall(SYS_openat2, base, text.c_str(), &how, sizeof how);
-    if (fd >= 0) return UniqueFd(static_cast<int>(fd));
-    // EAGAIN: something was renamed while ".." was resolved beneath the root.
-    if (errno == EINTR || (errno == EAGAIN && attempt < 64)) continue;
-    return Fail(FileError(errno, "open"));
-  }
+  uint64_t resolve = RESOLVE_NO_MAGICLINKS;
+  if (root == PathRoot::kWorkDir) resolve |= RESOLVE_BENEATH;
+  return OpenAt2(work_dir_ ? work_dir_.get() : AT_FDCWD, text, flags, resolve);
 }
 
 Result<UniqueFd> Paths::OpenAny(const FilePath& path, int flags) const {
@@ -148,6 +152,11 @@ Result<UniqueFd> Paths::OpenRegular(const FilePath& path, struct stat& status) c
 
 Result<UniqueFd> Paths::OpenDirectory(const FilePath& path) const {
   return OpenAny(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+}
+
+Result<UniqueFd> Paths::OpenBelow(int directory, const std::string& path) {
+  return OpenAt2(directory, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK,
+                 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
 }
 
 Result<Paths::Place> Paths::Locate(const FilePath& path, bool follow) const {

@@ -43,6 +43,8 @@ class Paths {
   // A regular file, for reading, never waiting: others are refused before they are opened.
   Result<UniqueFd> OpenRegular(const FilePath& path, struct stat& status) const;
   Result<UniqueFd> OpenDirectory(const FilePath& path) const;
+  // One below an open directory, reached through no link.
+  static Result<UniqueFd> OpenBelow(int directory, const std::string& path);
 
   // The directory that holds the path's last component, and that component. With `follow`, a last
   // component that is a link is replaced by its target until it is none.

@@ -56,6 +56,7 @@ inline constexpr std::string_view kPathFileRemove = "/v1/files/remove";
 inline constexpr std::string_view kPathFileUpload = "/v1/files/upload";
 inline constexpr std::string_view kPathFileDownload = "/v1/files/download";
 inline constexpr std::string_view kPathFileArchive = "/v1/files/archive";
+inline constexpr std::string_view kPathFileWatch = "/v1/files/watch";
 inline constexpr std::string_view kPathSets = "/v1/sets";
 inline constexpr std::string_view kPathSetApply = "/v1/sets/apply";
 inline constexpr std::string_view kPathSetBlob = "/v1/sets/blob";
@@ -101,6 +102,16 @@ inline constexpr int64_t kArchiveEntries = 10'000;
 inline constexpr int64_t kMaxArchiveEntries = 1'000'000;  // what it may say
 inline constexpr int64_t kArchiveBytes = int64_t{1} << 30;
 
+// Of watching: streams in one guest, and directories of one stream (fewer when their paths
+// together are longer than kMaxWatchedPathBytes).
+inline constexpr size_t kMaxWatches = 8;
+inline constexpr size_t kMaxWatchedDirectories = 8'192;
+inline constexpr size_t kMaxWatchedPathBytes = 1024 * 1024;
+// Changes that wait for a slow reader; with more, or with longer paths, they are an overflow.
+inline constexpr size_t kMaxPendingChanges = 4'096;
+inline constexpr size_t kMaxPendingPathBytes = 1024 * 1024;
+inline constexpr uint32_t kWatchWindowMs = 50;  // changes within it are one record
+
 // --- Records ----------------------------------------------------------------------------------
 
 // A record stream is a sequence of records: a 16-byte header, then `length` bytes of payload. All
@@ -118,9 +129,16 @@ enum class RecordType : uint8_t {
   kFileBytes = 17,  // bytes of it
   kFileError = 18,  // JSON {"path", "code", "message"}; in place of a file, or the end of one
   kBatchEnd = 19,   // JSON {}; always last in a reply, not in a request
+
+  // Of a watch, where `offset` is 0; kKeepAlive may be among them.
+  kWatching = 32,       // JSON {"directories", "unreadable"}; always first
+  kChanges = 33,        // JSON {"changes": [{"path", "kind", "directory"}…]}
+  kWatchOverflow = 34,  // JSON {"reason"}; changes were lost
+  kWatchEnd = 35,       // JSON {"reason"}; always last: the watched directory is gone
 };
 constexpr bool IsExecRecord(uint8_t type) { return type >= 1 && type <= 6; }
 constexpr bool IsFileRecord(uint8_t type) { return type >= 16 && type <= 19; }
+constexpr bool IsWatchRecord(uint8_t type) { return type == 6 || (type >= 32 && type <= 35); }
 inline constexpr uint32_t kKeepAliveMs = 10'000;
 
 struct RecordHeader {
@@ -147,7 +165,7 @@ inline std::array<uint8_t, RecordHeader::kSize> EncodeRecordHeader(const RecordH
 inline std::optional<RecordHeader> DecodeRecordHeader(
     const std::array<uint8_t, RecordHeader::kSize>& bytes) {
   RecordHeader header;
-  bool known = IsExecRecord(bytes[0]) || IsFileRecord(bytes[0]);
+  bool known = IsExecRecord(bytes[0]) || IsFileRecord(bytes[0]) || IsWatchRecord(bytes[0]);
   if (!known || bytes[1] != 0 || bytes[2] != 0 || bytes[3] != 0) return std::nullopt;
   header.type = static_cast<RecordType>(bytes[0]);
   for (size_t i = 0; i < 4; i++) header.length |= static_cast<uint32_t>(bytes[4 + i]) << (8 * i);

@@ -23,27 +23,22 @@ unsigned char TypeOf(mode_t mode) {
 
 }  // namespace
 
-Walker::Walker(WalkVisitor& visitor, const Glob* glob, bool hidden)
-    : visitor_(visitor), glob_(glob), hidden_(hidden) {
+KernelTrees::KernelTrees() {
   for (const char* tree : {"/proc", "/sys", "/dev"}) {
     struct stat status{};
-    if (::stat(tree, &status) == 0) kernel_trees_.push_back({status.st_dev, status.st_ino});
+    if (::stat(tree, &status) == 0) ids_.push_back({status.st_dev, status.st_ino});
   }
 }
 
-bool Walker::IsKernelTree(const struct stat& status) const {
-  for (const Id& id : kernel_trees_) {
+bool KernelTrees::Contains(const struct stat& status) const {
+  for (const Id& id : ids_) {
     if (id.device == status.st_dev && id.inode == status.st_ino) return true;
   }
   return false;
 }
 
-bool Walker::Run(UniqueFd start) {
-  return Directory(start.get(), glob_ == nullptr ? Glob::State() : glob_->Start(), 0);
-}
-
 // getdents64 itself: few calls for many entries, and no second descriptor.
-Walker::Listing Walker::Read(int fd) {
+long ReadEntries(int directory, std::string& buffer, const OnEntry& on_entry) {
   // As the kernel writes it; the name goes on behind.
   struct Record {
     uint64_t inode;
@@ -52,31 +47,46 @@ Walker::Listing Walker::Read(int fd) {
     unsigned char type;
     char name[5];
   };
+  buffer.resize(kListBytes);
+  long got = ::syscall(SYS_getdents64, directory, buffer.data(), buffer.size());
+  for (long at = 0; at < got;) {
+    const char* start = buffer.data() + at;
+    Record record;
+    std::memcpy(&record, start, sizeof record);
+    at += record.size;
+    const char* text = start + offsetof(Record, name);
+    std::string_view name = text;
+    if (name == "." || name == "..") continue;
+    struct stat status{};
+    if (record.type == DT_UNKNOWN &&
+        ::fstatat(directory, text, &status, AT_SYMLINK_NOFOLLOW) == 0) {
+      record.type = TypeOf(status.st_mode);
+    }
+    on_entry(name, record.type);
+  }
+  return got;
+}
+
+Walker::Walker(WalkVisitor& visitor, const Glob* glob, bool hidden)
+    : visitor_(visitor), glob_(glob), hidden_(hidden) {}
+
+bool Walker::Run(UniqueFd start) {
+  return Directory(start.get(), glob_ == nullptr ? Glob::State() : glob_->Start(), 0);
+}
+
+Walker::Listing Walker::Read(int fd) {
   Listing listing;
-  buffer_.resize(kListBytes);
   for (;;) {
-    long got = ::syscall(SYS_getdents64, fd, buffer_.data(), buffer_.size());
-    if (got < 0) unreadable_++;
-    if (got <= 0 || visitor_.OutOfTime()) break;
-    for (long at = 0; at < got;) {
-      const char* start = buffer_.data() + at;
-      Record record;
-      std::memcpy(&record, start, sizeof record);
-      at += record.size;
-      const char* text = start + offsetof(Record, name);
-      std::string_view name = text;
-      if (name == "." || name == "..") continue;
-      struct stat status{};
-      if (record.type == DT_UNKNOWN && ::fstatat(fd, text, &status, AT_SYMLINK_NOFOLLOW) == 0) {
-        record.type = TypeOf(status.st_mode);
-      }
+    long got = ReadEntries(fd, buffer_, [&](std::string_view name, unsigned char type) {
       Item item{static_cast<uint32_t>(listing.names.size()), static_cast<uint32_t>(name.size()),
-                record.type, false};
-      listing.names.append(text, name.size() + 1);
+                type, false};
+      listing.names.append(name.data(), name.size() + 1);
       listing.items.push_back(item);
       item.content = true;
       if (item.type == DT_DIR) listing.items.push_back(item);
-    }
+    });
+    if (got < 0) unreadable_++;
+    if (got <= 0 || visitor_.OutOfTime()) break;
   }
   // "a", "a-b", "a/c": a directory's content comes where its paths do, not behind its own entry.
   auto start_of = [&](const Item& item, size_t size) {
@@ -127,7 +137,7 @@ bool Walker::Content(int fd, const char* name, const Glob::State& state, int dep
     unreadable_++;
     return true;
   }
-  return IsKernelTree(status) || Directory(below.get(), state, depth + 1);
+  return kernel_trees_.Contains(status) || Directory(below.get(), state, depth + 1);
 }
 
 }  // namespace caisson::guest

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,25 @@
 #include "guest/glob.h"
 
 namespace caisson::guest {
+
+// /proc, /sys and /dev: entered only by who starts there.
+class KernelTrees {
+ public:
+  KernelTrees();
+  bool Contains(const struct stat& status) const;
+
+ private:
+  struct Id {
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+  std::vector<Id> ids_;
+};
+
+// Reads on in an open directory, by one call of the kernel: its entries but "." and "..", each with
+// a NUL behind its name, and their DT_*. 0 at the end, negative when it cannot be read.
+using OnEntry = std::function<void(std::string_view name, unsigned char type)>;
+long ReadEntries(int directory, std::string& buffer, const OnEntry& on_entry);
 
 // What a walk meets. Implementations decide when to stop.
 class WalkVisitor {
@@ -54,7 +74,6 @@ class Walker {
   bool Directory(int fd, const Glob::State& state, int depth);
   bool Content(int fd, const char* name, const Glob::State& state, int depth);
   Listing Read(int fd);
-  bool IsKernelTree(const struct stat& status) const;
 
   WalkVisitor& visitor_;
   const Glob* glob_;
@@ -62,11 +81,7 @@ class Walker {
   int64_t unreadable_ = 0;
   std::string path_;    // of the entry at hand, below the start
   std::string buffer_;  // of Read
-  struct Id {
-    dev_t device = 0;
-    ino_t inode = 0;
-  };
-  std::vector<Id> kernel_trees_;  // /proc, /sys, /dev: entered only when the walk starts there
+  const KernelTrees kernel_trees_;
 };
 
 }  // namespace caisson::guest

@@ -25,6 +25,8 @@ enum class WorkerFate : uint8_t {
   kDied,      // ended without a whole answer
 };
 
+inline constexpr int64_t kNoDeadline = INT64_MAX / 2;
+
 class Workers {
  public:
   using Job = std::function<FileResult()>;

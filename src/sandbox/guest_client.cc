@@ -193,20 +193,39 @@ Task<Result<GuestHello>> GuestClient::Hello(Until until) {
   co_return hello;
 }
 
-Task<Result<ExecStream>> GuestClient::OpenStream(std::string method, std::string target,
-                                                 std::string body, Until until) {
+Task<Result<RecordStream>> GuestClient::OpenStream(std::string method, std::string target,
+                                                   std::string body, guest::RecordType last,
+                                                   Until until) {
   std::string type = body.empty() ? "" : std::string(guest::kMediaJson);
   CAISSON_CO_ASSIGN(Answer answer, co_await Call(std::move(method), std::move(target),
                                                  std::move(type), std::move(body), until));
   if (answer.head.headers.Find("content-type") != guest::kMediaRecords) {
-    co_return Fail(BadAnswer("an exec did not answer with records"));
+    co_return Fail(BadAnswer("a stream did not answer with records"));
   }
-  co_return ExecStream(std::move(answer.connection));
+  co_return RecordStream(std::move(answer.connection), last);
+}
+
+Task<Result<ExecStream>> GuestClient::OpenExec(std::string method, std::string target,
+                                               std::string body, Until until) {
+  CAISSON_CO_ASSIGN(RecordStream records,
+                    co_await OpenStream(std::move(method), std::move(target), std::move(body),
+                                        guest::RecordType::kExit, std::move(until)));
+  co_return ExecStream(std::move(records));
+}
+
+Task<Result<RecordStream>> GuestClient::Watch(std::string target, Until until) {
+  auto records = co_await OpenStream("GET", std::move(target), "", guest::RecordType::kWatchEnd,
+                                     std::move(until));
+  // A guest of before does not know the call; a path that is not there is kFileNotFound.
+  if (!records && records.error().code == ErrorCode::kNotFound) {
+    co_return Fail(ErrorCode::kNotSupported, "the guest of this sandbox cannot watch files");
+  }
+  co_return records;
 }
 
 Task<Result<ExecStream>> GuestClient::StartExec(ExecRequest request, Until until) {
-  return OpenStream("POST", std::string(guest::kPathExecs), json::Serialize(ToJson(request)),
-                    std::move(until));
+  return OpenExec("POST", std::string(guest::kPathExecs), json::Serialize(ToJson(request)),
+                  std::move(until));
 }
 
 Task<Result<std::string>> GuestClient::StartInBackground(ExecRequest request, Until until) {
@@ -216,8 +235,8 @@ Task<Result<std::string>> GuestClient::StartInBackground(ExecRequest request, Un
 }
 
 Task<Result<ExecStream>> GuestClient::AttachExec(std::string exec_id, uint64_t after, Until until) {
-  return OpenStream("GET", ExecPath(exec_id, fmt::format("/stream?after={}", after)), "",
-                    std::move(until));
+  return OpenExec("GET", ExecPath(exec_id, fmt::format("/stream?after={}", after)), "",
+                  std::move(until));
 }
 
 Task<Result<void>> GuestClient::WriteStdin(std::string exec_id, std::string data, bool eof,
@@ -237,7 +256,7 @@ Task<Result<void>> GuestClient::Signal(std::string exec_id, std::string signal, 
   co_return Result<void>();
 }
 
-Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
+Task<Result<std::optional<RecordStream::Record>>> RecordStream::Next(Until until) {
   for (;;) {
     if (ended_) co_return std::nullopt;
     std::array<uint8_t, guest::RecordHeader::kSize> bytes{};
@@ -248,28 +267,34 @@ Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
       if (buffer_.size() >= bytes.size() + header->length) {
         Record record{header->type, header->offset, buffer_.substr(bytes.size(), header->length)};
         buffer_.erase(0, bytes.size() + header->length);
-        if (!guest::IsExecRecord(static_cast<uint8_t>(record.type))) {
-          co_return Fail(BadAnswer("a record is no exec's"));
-        }
-        if (record.type == guest::RecordType::kStarted) {
-          CAISSON_CO_ASSIGN(json::object started, ParseObject(record.payload));
-          id_ = json::ObjectReader(started).String("id").value_or("");
-        }
-        if (record.type == guest::RecordType::kExit) {
+        if (record.type == last_) {
           ended_ = true;
           // Reads the end of the message too, so that the connection can be used again.
           CAISSON_CO_ASSIGN(std::string rest, co_await connection_->ReadBody(until));
-          if (!rest.empty()) co_return Fail(BadAnswer("bytes follow the exit record"));
+          if (!rest.empty()) co_return Fail(BadAnswer("bytes follow the last record"));
         }
         co_return record;
       }
     }
     CAISSON_CO_ASSIGN(std::string more, co_await connection_->ReadBody(until));
     if (more.empty()) {
-      co_return Fail(ErrorCode::kConnectionLost, "the exec's stream ended without an exit record");
+      co_return Fail(ErrorCode::kConnectionLost, "the stream ended without its last record");
     }
     buffer_ += more;
   }
+}
+
+Task<Result<std::optional<ExecStream::Record>>> ExecStream::Next(Until until) {
+  CAISSON_CO_ASSIGN(auto record, co_await records_.Next(std::move(until)));
+  if (!record.has_value()) co_return record;
+  if (!guest::IsExecRecord(static_cast<uint8_t>(record->type))) {
+    co_return Fail(BadAnswer("a record is no exec's"));
+  }
+  if (record->type == guest::RecordType::kStarted) {
+    CAISSON_CO_ASSIGN(json::object started, ParseObject(record->payload));
+    id_ = json::ObjectReader(started).String("id").value_or("");
+  }
+  co_return record;
 }
 
 Result<ExecExit> ExecStream::ParseExit(std::string_view payload) {

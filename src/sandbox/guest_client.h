@@ -76,8 +76,8 @@ struct ExecExit {
   uint32_t still_running = 0;
 };
 
-// A running (or ended) exec's record stream. Outlived by its GuestClient.
-class ExecStream {
+// An answer of records, as they come. Outlived by its GuestClient.
+class RecordStream {
  public:
   struct Record {
     guest::RecordType type{};
@@ -85,7 +85,25 @@ class ExecStream {
     std::string payload;
   };
 
-  explicit ExecStream(http::PooledConnection connection) : connection_(std::move(connection)) {}
+  // `last`: the type of the record that ends it.
+  RecordStream(http::PooledConnection connection, guest::RecordType last)
+      : connection_(std::move(connection)), last_(last) {}
+  // The next record; nothing after the last one. A stream that breaks before it is kConnectionLost.
+  Task<Result<std::optional<Record>>> Next(Until until);
+
+ private:
+  http::PooledConnection connection_;
+  guest::RecordType last_;
+  std::string buffer_;
+  bool ended_ = false;
+};
+
+// A running (or ended) exec's record stream. Outlived by its GuestClient.
+class ExecStream {
+ public:
+  using Record = RecordStream::Record;
+
+  explicit ExecStream(RecordStream records) : records_(std::move(records)) {}
   // The exec's id and pid, once the started record was read.
   const std::string& id() const { return id_; }
   // The next record, which may be a keep-alive; nothing after the exit record. A stream that breaks
@@ -95,10 +113,8 @@ class ExecStream {
   static Result<ExecExit> ParseExit(std::string_view payload);
 
  private:
-  http::PooledConnection connection_;
-  std::string buffer_;
+  RecordStream records_;
   std::string id_;
-  bool ended_ = false;
 };
 
 // Belongs to one loop. Keeps idle connections for reuse. The sandbox may be gone at any time:
@@ -126,6 +142,10 @@ class GuestClient {
   Task<Result<void>> WriteStdin(std::string exec_id, std::string data, bool eof, Until until);
   Task<Result<void>> Signal(std::string exec_id, std::string signal, bool tree, Until until);
 
+  // Changes below a directory, by `target` of /v1/files/watch with its query. kNotSupported by a
+  // guest that cannot.
+  Task<Result<RecordStream>> Watch(std::string target, Until until);
+
   // Any call of the protocol: `target` with its query; `body` JSON or bytes. An error answer
   // becomes an Error with the guest's code and message. The connection is at the answer's body.
   struct Answer {
@@ -143,8 +163,10 @@ class GuestClient {
                                    Until until);
 
  private:
-  Task<Result<ExecStream>> OpenStream(std::string method, std::string target, std::string body,
-                                      Until until);
+  Task<Result<RecordStream>> OpenStream(std::string method, std::string target, std::string body,
+                                        guest::RecordType last, Until until);
+  Task<Result<ExecStream>> OpenExec(std::string method, std::string target, std::string body,
+                                    Until until);
   static Task<Result<void>> CheckStatus(const http::ResponseHead& answer,
                                         http::PooledConnection& connection, Until until);
   http::RequestHead Head(std::string method, std::string target, std::string content_type,

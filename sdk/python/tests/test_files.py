@@ -13,6 +13,8 @@ from caisson import (
     Client,
     EditError,
     FileAlreadyExistsError,
+    FileChange,
+    FileChanges,
     FileError,
     FileMissingError,
     FileTooLargeError,
@@ -269,3 +271,33 @@ def test_lines_are_found_by_regular_expression_with_lines_around_them(box: Sandb
     assert box.search.grep(r"^(error|warn) \d+$", "log").matches == []  # it is text then
     with pytest.raises(SearchError):
         box.search.grep("(", "log", regex=True)
+
+
+def test_changes_are_told_while_a_directory_is_watched(box: Sandbox) -> None:
+    box.files.mkdir("watched")
+    with box.files.watch("watched", recursive=True) as watch:
+        box.files.write("watched/new/file", "x", parents=True)
+        changes: list[FileChange] = []
+        for event in watch:
+            assert isinstance(event, FileChanges)
+            changes += event.changes
+            if any(change.path == "watched/new/file" for change in changes):
+                break
+        assert FileChange("watched/new", "created", True) in changes
+        box.files.remove("watched", recursive=True)
+        rest = [change for event in watch for change in getattr(event, "changes", [])]
+        assert FileChange("watched/new/file", "removed", False) in rest
+        assert watch.ended == "removed"
+    with pytest.raises(FileMissingError), box.files.watch("watched"):
+        pass
+
+
+async def test_changes_are_told_asynchronously(server: Server, box: Sandbox) -> None:
+    async with AsyncClient(server.url) as client:
+        other = client.sandboxes.attach(box.id or "")
+        async with other.files.watch(".") as watch:
+            await other.files.write("told", "x")
+            event = await anext(watch)
+            assert isinstance(event, FileChanges)
+            assert "told" in [change.path for change in event.changes]
+            assert watch.ended is None  # leaving it ends it

@@ -2,9 +2,11 @@
 
 from ._async.client import AsyncClient
 from ._async.execs import AsyncExec, AsyncExecStream
+from ._async.files import AsyncWatch
 from ._async.sandbox import AsyncSandbox
 from ._sync.client import Client
 from ._sync.execs import Exec, ExecStream
+from ._sync.files import Watch
 from ._sync.sandbox import Sandbox
 from .errors import (
     AccessDeniedError,
@@ -43,6 +45,8 @@ from .types import (
     ExecStarted,
     ExecState,
     Explanation,
+    FileChange,
+    FileChanges,
     FileEntry,
     GlobResult,
     GrepMatch,
@@ -55,6 +59,8 @@ from .types import (
     Session,
     Submitted,
     UploadedFile,
+    WatchEvent,
+    WatchOverflow,
     WrittenFile,
 )
 
@@ -67,6 +73,7 @@ __all__ = [
     "AsyncExec",
     "AsyncExecStream",
     "AsyncSandbox",
+    "AsyncWatch",
     "CaissonError",
     "Client",
     "CommandError",
@@ -90,6 +97,8 @@ __all__ = [
     "Explanation",
     "FileAccessError",
     "FileAlreadyExistsError",
+    "FileChange",
+    "FileChanges",
     "FileEntry",
     "FileError",
     "FileMissingError",
@@ -115,6 +124,9 @@ __all__ = [
     "Submitted",
     "TryLaterError",
     "UploadedFile",
+    "Watch",
+    "WatchEvent",
+    "WatchOverflow",
     "WrittenFile",
     "__version__",
 ]

@@ -279,6 +279,34 @@ class DownloadedFile:
 
 
 @dataclass(frozen=True)
+class FileChange:
+    path: str
+    kind: Literal["created", "modified", "removed"]
+    """Something renamed is removed and created; created may be in place of something else."""
+    directory: bool = False
+    path_base64: str | None = None
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """What changed within a moment, each path once."""
+
+    changes: list[FileChange]
+
+
+@dataclass(frozen=True)
+class WatchOverflow:
+    """Changes were lost: look at the directory yourself. Watching goes on."""
+
+    reason: str
+    """queue, pending or directories."""
+
+
+WatchEvent = FileChanges | WatchOverflow
+"""What `files.watch` yields."""
+
+
+@dataclass(frozen=True)
 class GlobResult:
     matches: list[FileEntry]
     truncated: bool

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Unpack
-
-import httpx
 
 from .._calls import execs as _calls
 from .._fields import CommandFields
-from .._http import Call, ServerSentEvent
 from ..types import ExecEvent, ExecResult, ExecStarted, ExecState
-from .streams import server_sent_events
+from .streams import AsyncEventStream
 
 if TYPE_CHECKING:
     from .sandbox import AsyncSandbox
@@ -23,16 +18,11 @@ if TYPE_CHECKING:
 ExecStates = list[ExecState]
 
 
-class AsyncExecStream:
+class AsyncExecStream(AsyncEventStream):
     """The events of one command; `exec_stream` makes it."""
 
-    def __init__(self, box: AsyncSandbox, make_call: Callable[[str], Call[ExecResult]]) -> None:
-        self._box = box
-        self._make_call = make_call
-        self._stack = AsyncExitStack()
-        self._events: AsyncIterator[ServerSentEvent] | None = None
-        self._result: ExecResult | None = None
-        self._id = ""
+    _result: ExecResult | None = None
+    _id = ""
 
     @property
     def result(self) -> ExecResult:
@@ -42,40 +32,24 @@ class AsyncExecStream:
         return self._result
 
     async def __aenter__(self) -> AsyncExecStream:
-        call = self._make_call(await self._box.acquire())
-        response = await self._stack.enter_async_context(self._box._transport.stream(call))
-        self._events = server_sent_events(response)
+        await self.open()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # Closing the connection is what ends a command that still runs.
-        await self._stack.aclose()
 
     def __aiter__(self) -> AsyncExecStream:
         return self
 
     async def __anext__(self) -> ExecEvent:
-        if self._events is None:
-            raise RuntimeError("use `async with box.exec_stream(…) as stream`")
         if self._result is not None:
             raise StopAsyncIteration
-        try:
-            async for sent in self._events:
-                event = _calls.exec_event(sent)
-                if isinstance(event, ExecStarted):
-                    self._id = event.id
-                if isinstance(event, ExecResult):
-                    self._result = event = replace(event, id=self._id)
-                if event is not None:
-                    return event
-        except httpx.HTTPError as error:
-            raise _calls.no_result() from error
-        raise _calls.no_result()
+        while (sent := await self.receive()) is not None:
+            event = _calls.exec_event(sent)
+            if isinstance(event, ExecStarted):
+                self._id = event.id
+            if isinstance(event, ExecResult):
+                self._result = event = replace(event, id=self._id)
+            if event is not None:
+                return event
+        raise _calls.no_result() from self._broken
 
 
 class AsyncExec:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from .._calls import files as _calls
 from .._fields import GlobFields, GrepFields, Root
+from ..errors import error_for
 from ..types import (
     CopiedFiles,
     DownloadedFile,
@@ -17,8 +18,10 @@ from ..types import (
     Lines,
     Listing,
     UploadedFile,
+    WatchEvent,
     WrittenFile,
 )
+from .streams import AsyncEventStream
 
 if TYPE_CHECKING:
     from .sandbox import AsyncSandbox
@@ -26,6 +29,39 @@ if TYPE_CHECKING:
 # Classes with a method `list` cannot name the type.
 Uploads = list[UploadedFile]
 Downloads = list[DownloadedFile]
+
+
+class AsyncWatch(AsyncEventStream):
+    """Changes in a directory; `files.watch` makes it."""
+
+    ended: str | None = None
+    """After the last change: whether the directory was removed or moved."""
+
+    async def __aenter__(self) -> AsyncWatch:
+        await self.open()
+        try:
+            # The first event says that it stands.
+            await self.receive()
+        except BaseException:
+            # There will be no __aexit__.
+            await self._stack.aclose()
+            raise
+        return self
+
+    def __aiter__(self) -> AsyncWatch:
+        return self
+
+    async def __anext__(self) -> WatchEvent:
+        while self.ended is None:
+            sent = await self.receive()
+            if sent is None:
+                lost = error_for("connection_lost", "the watch ended without its last event")
+                raise lost from self._broken
+            self.ended = _calls.watch_end(sent)
+            event = _calls.watch_event(sent)
+            if event is not None:
+                return event
+        raise StopAsyncIteration
 
 
 class AsyncFiles:
@@ -236,6 +272,11 @@ class AsyncFiles:
                 box, paths, max_file_bytes, max_total_bytes, max_files, root
             )
         )
+
+    def watch(self, path: str, *, recursive: bool = False, root: Root | None = None) -> AsyncWatch:
+        """What changes in a directory, with `recursive` below it: use it as `async with` and
+        iterate. From when the block is entered, every change is yielded, or an overflow."""
+        return AsyncWatch(self._box, lambda box: _calls.watch_files(box, path, recursive, root))
 
 
 class AsyncSearch:

@@ -10,12 +10,14 @@ import httpx
 
 from .. import _http
 from .._fields import GlobFields, GrepFields
-from .._http import Call, encode_json, part
+from .._http import Call, ServerSentEvent, encode_json, part
 from ..errors import error_for
 from ..types import (
     CopiedFiles,
     DownloadedFile,
     EditedFile,
+    FileChange,
+    FileChanges,
     FileEntry,
     GlobResult,
     GrepMatch,
@@ -23,10 +25,14 @@ from ..types import (
     Lines,
     Listing,
     UploadedFile,
+    WatchEvent,
+    WatchOverflow,
     WrittenFile,
     make,
 )
 from .common import JSON, TRANSFER_SECONDS, get_call, json_call, one
+
+_WATCH_SILENCE = 60.0  # a quiet directory is heard of every ten seconds
 
 
 def _files(sandbox: str, call: str) -> str:
@@ -271,6 +277,32 @@ def _downloaded(content: bytes) -> list[DownloadedFile]:
         if kind == _http.RECORD_END:
             return files
     raise error_for("connection_lost", "the server ended its answer before the last file")
+
+
+def watch_files(sandbox: str, path: str, recursive: bool, root: str | None) -> Call[None]:
+    return Call(
+        "GET",
+        _files(sandbox, "watch"),
+        lambda answer: None,
+        query={"path": path, "recursive": True if recursive else None, "root": root},
+        headers={"Accept": "text/event-stream"},
+        read_seconds=_WATCH_SILENCE,
+    )
+
+
+def watch_event(event: ServerSentEvent) -> WatchEvent | None:
+    data = json.loads(event.data)
+    match event.name:
+        case "changes":
+            return FileChanges([make(FileChange, change) for change in data["changes"]])
+        case "overflow":
+            return make(WatchOverflow, data)
+    return None
+
+
+def watch_end(event: ServerSentEvent) -> str | None:
+    """Why it is the last one; None of the others."""
+    return str(json.loads(event.data)["reason"]) if event.name == "end" else None
 
 
 def glob(sandbox: str, pattern: str, path: str, fields: GlobFields) -> Call[GlobResult]:

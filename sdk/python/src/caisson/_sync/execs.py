@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Unpack
-
-import httpx
 
 from .._calls import execs as _calls
 from .._fields import CommandFields
-from .._http import Call, ServerSentEvent
 from ..types import ExecEvent, ExecResult, ExecStarted, ExecState
-from .streams import server_sent_events
+from .streams import EventStream
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
@@ -24,16 +19,11 @@ if TYPE_CHECKING:
 ExecStates = list[ExecState]
 
 
-class ExecStream:
+class ExecStream(EventStream):
     """The events of one command; `exec_stream` makes it."""
 
-    def __init__(self, box: Sandbox, make_call: Callable[[str], Call[ExecResult]]) -> None:
-        self._box = box
-        self._make_call = make_call
-        self._stack = ExitStack()
-        self._events: Iterator[ServerSentEvent] | None = None
-        self._result: ExecResult | None = None
-        self._id = ""
+    _result: ExecResult | None = None
+    _id = ""
 
     @property
     def result(self) -> ExecResult:
@@ -43,40 +33,24 @@ class ExecStream:
         return self._result
 
     def __enter__(self) -> ExecStream:
-        call = self._make_call(self._box.acquire())
-        response = self._stack.enter_context(self._box._transport.stream(call))
-        self._events = server_sent_events(response)
+        self.open()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # Closing the connection is what ends a command that still runs.
-        self._stack.close()
 
     def __iter__(self) -> ExecStream:
         return self
 
     def __next__(self) -> ExecEvent:
-        if self._events is None:
-            raise RuntimeError("use `with box.exec_stream(…) as stream`")
         if self._result is not None:
             raise StopIteration
-        try:
-            for sent in self._events:
-                event = _calls.exec_event(sent)
-                if isinstance(event, ExecStarted):
-                    self._id = event.id
-                if isinstance(event, ExecResult):
-                    self._result = event = replace(event, id=self._id)
-                if event is not None:
-                    return event
-        except httpx.HTTPError as error:
-            raise _calls.no_result() from error
-        raise _calls.no_result()
+        while (sent := self.receive()) is not None:
+            event = _calls.exec_event(sent)
+            if isinstance(event, ExecStarted):
+                self._id = event.id
+            if isinstance(event, ExecResult):
+                self._result = event = replace(event, id=self._id)
+            if event is not None:
+                return event
+        raise _calls.no_result() from self._broken
 
 
 class Exec:

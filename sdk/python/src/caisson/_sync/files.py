@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from .._calls import files as _calls
 from .._fields import GlobFields, GrepFields, Root
+from ..errors import error_for
 from ..types import (
     CopiedFiles,
     DownloadedFile,
@@ -18,8 +19,10 @@ from ..types import (
     Lines,
     Listing,
     UploadedFile,
+    WatchEvent,
     WrittenFile,
 )
+from .streams import EventStream
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
@@ -27,6 +30,39 @@ if TYPE_CHECKING:
 # Classes with a method `list` cannot name the type.
 Uploads = list[UploadedFile]
 Downloads = list[DownloadedFile]
+
+
+class Watch(EventStream):
+    """Changes in a directory; `files.watch` makes it."""
+
+    ended: str | None = None
+    """After the last change: whether the directory was removed or moved."""
+
+    def __enter__(self) -> Watch:
+        self.open()
+        try:
+            # The first event says that it stands.
+            self.receive()
+        except BaseException:
+            # There will be no __exit__.
+            self._stack.close()
+            raise
+        return self
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> WatchEvent:
+        while self.ended is None:
+            sent = self.receive()
+            if sent is None:
+                lost = error_for("connection_lost", "the watch ended without its last event")
+                raise lost from self._broken
+            self.ended = _calls.watch_end(sent)
+            event = _calls.watch_event(sent)
+            if event is not None:
+                return event
+        raise StopIteration
 
 
 class Files:
@@ -237,6 +273,11 @@ class Files:
                 box, paths, max_file_bytes, max_total_bytes, max_files, root
             )
         )
+
+    def watch(self, path: str, *, recursive: bool = False, root: Root | None = None) -> Watch:
+        """What changes in a directory, with `recursive` below it: use it as `with` and
+        iterate. From when the block is entered, every change is yielded, or an overflow."""
+        return Watch(self._box, lambda box: _calls.watch_files(box, path, recursive, root))
 
 
 class Search:
