@@ -127,6 +127,7 @@ Task<Result<Reply>> PassWatch(Context& context, Parameters parameters) {
   CAISSON_CO_ASSIGN(
       sandbox::RecordStream stream,
       co_await call.guest->Watch(std::move(call.target), Within(context, kGuestCallTime)));
+  call.guest.reset();  // who holds it keeps the sandbox from being idle
   CAISSON_CO_TRY(co_await StartEvents(context));
   for (;;) {
     CAISSON_CO_ASSIGN(auto record, co_await stream.Next(WhileGuestLives(context)));

@@ -7,6 +7,7 @@
 #include "api/resources.h"
 #include "api/router.h"
 #include "json/reader.h"
+#include "sandbox/spec_json.h"
 
 namespace caisson::api {
 namespace {
@@ -14,65 +15,11 @@ namespace {
 constexpr Millis kCreateTime{30'000};
 constexpr Millis kDeleteTime{20'000};
 
-Result<void> ReadCaps(json::ObjectReader& transfer, std::string_view direction,
-                      sandbox::TransferCaps& caps) {
-  const json::object* object = transfer.Object(direction);
-  if (object == nullptr) return {};
-  json::ObjectReader reader(*object, transfer.PathOf(direction));
-  auto read = [&](std::string_view name, int64_t& into) {
-    into = reader.Int(name, 1, INT64_MAX).value_or(into);
-  };
-  read("max_files", caps.max_files);
-  read("max_file_bytes", caps.max_file_bytes);
-  read("max_total_bytes", caps.max_total_bytes);
-  return reader.Finish(json::ObjectReader::Unknown::kRefuse);
-}
-
-Result<sandbox::SandboxSpec> ReadSpec(json::ObjectReader& reader) {
-  CAISSON_ASSIGN(sandbox::SandboxSpec spec,
-                 sandbox::BuiltInProfile(reader.String("profile").value_or("default")));
-  if (const json::object* object = reader.Object("resources")) {
-    json::ObjectReader resources(*object, "resources");
-    spec.resources.cpus = resources.Number("cpus", 0.01, 1024).value_or(spec.resources.cpus);
-    auto bytes = [&](std::string_view name, uint64_t& into) {
-      if (auto number = resources.Int(name, 1 << 20, 1ll << 44))
-        into = static_cast<uint64_t>(*number);
-    };
-    bytes("memory_bytes", spec.resources.memory_bytes);
-    bytes("disk_bytes", spec.resources.disk_bytes);
-    if (auto pids = resources.Int("pids", 2, 1 << 20)) {
-      spec.resources.pids = static_cast<uint32_t>(*pids);
-    }
-    CAISSON_TRY(resources.Finish(json::ObjectReader::Unknown::kRefuse));
-  }
-  if (const json::object* object = reader.Object("transfer")) {
-    json::ObjectReader transfer(*object, "transfer");
-    CAISSON_TRY(ReadCaps(transfer, "in", spec.transfer.in));
-    CAISSON_TRY(ReadCaps(transfer, "out", spec.transfer.out));
-    CAISSON_TRY(transfer.Finish(json::ObjectReader::Unknown::kRefuse));
-  }
-  if (auto ttl = reader.Int("ttl_ms", 1'000, 30ll * 24 * 3'600'000)) {
-    spec.lifetimes.ttl = Millis(*ttl);
-  }
-  if (auto network = reader.String("network")) {
-    CAISSON_ASSIGN(spec.network, sandbox::ParseNetworkMode(*network));
-  }
-  spec.writable_paths = reader.Strings("writable_paths");
-  spec.read_only_sets = reader.Strings("read_only_sets");
-  if (const json::object* env = reader.Object("env")) {
-    for (const auto& [name, value] : *env) {
-      if (!value.is_string()) reader.Wrong("env", "must hold strings only");
-      if (value.is_string()) spec.env[std::string(name)] = value.get_string();
-    }
-  }
-  return spec;
-}
-
 Task<Result<Reply>> Create(Context& context) {
   CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
   CAISSON_CO_ASSIGN(json::object body, co_await ReadJson(context));
   json::ObjectReader reader(body);
-  CAISSON_CO_ASSIGN(sandbox::SandboxSpec spec, ReadSpec(reader));
+  CAISSON_CO_ASSIGN(sandbox::SandboxSpec spec, sandbox::ReadSpec(reader));
   auto session = reader.String("session_id");
   CAISSON_CO_TRY(reader.Finish(json::ObjectReader::Unknown::kRefuse));
   store::SandboxRow row;
@@ -94,9 +41,10 @@ Task<Result<Reply>> Create(Context& context) {
 Task<Result<Reply>> Explain(Context& context) {
   CAISSON_CO_ASSIGN(json::object body, co_await ReadJson(context));
   json::ObjectReader reader(body);
-  Result<sandbox::SandboxSpec> spec = ReadSpec(reader);
+  Result<sandbox::SandboxSpec> spec = sandbox::ReadSpec(reader);
   (void)reader.String("session_id");
   CAISSON_CO_TRY(reader.Finish(json::ObjectReader::Unknown::kRefuse));
+  if (spec) CAISSON_CO_TRY(ValidateSpec(*spec));
   if (!spec && spec.error().code == ErrorCode::kInvalidArgument) co_return Fail(spec.error());
   Result<void> decision;
   std::string isolation;
@@ -151,12 +99,13 @@ Task<Result<Reply>> Delete(Context& context) {
 constexpr std::string_view kCreateSchema =
     R"({"type":"object","properties":{"profile":{"type":"string"},
 "session_id":{"type":"string"},"network":{"enum":["closed","allow_list","named","unrestricted"]},
-"ttl_ms":{"type":"integer"},"env":{"type":"object"},
+"ttl_ms":{"type":"integer"},"idle_ms":{"type":"integer"},"max_exec_ms":{"type":"integer"},
+"work_dir":{"type":"string"},"min_isolation":{"type":"string"},"env":{"type":"object"},
 "writable_paths":{"type":"array","items":{"type":"string"}},
 "read_only_sets":{"type":"array","items":{"type":"string"}},
 "resources":{"type":"object","properties":{
 "cpus":{"type":"number"},"memory_bytes":{"type":"integer"},"pids":{"type":"integer"},
-"disk_bytes":{"type":"integer"}}},
+"disk_bytes":{"type":"integer"},"open_files":{"type":"integer"}}},
 "transfer":{"type":"object","properties":{"in":{"type":"object"},"out":{"type":"object"}}}}})";
 constexpr std::array kSchemas{
     Schema{"Sandbox",
@@ -164,14 +113,17 @@ constexpr std::array kSchemas{
            "created_at:time updated_at:time expires_at:time session_id?:string "
            "status_reason?:string spec:SandboxSpec"},
     Schema{"SandboxSpec",
-           "backend:string profile:string work_dir:string network:string ttl_ms:int "
+           "backend:string profile:string work_dir:string network:string min_isolation:string "
+           "ttl_ms:int "
+           "idle_ms:int max_exec_ms:int writable_paths:[string] read_only_sets:[string] "
            "resources:SandboxResources transfer:SandboxTransfer"},
     Schema{"SandboxDecision",
            "allowed:bool backend?:string profile?:string isolation?:string code?:string "
            "detail?:string"},
     Schema{"SandboxTransfer", "in:TransferCaps out:TransferCaps"},
     Schema{"TransferCaps", "max_files:int max_file_bytes:int max_total_bytes:int"},
-    Schema{"SandboxResources", "cpus:number memory_bytes:int pids:int disk_bytes:int"},
+    Schema{"SandboxResources",
+           "cpus:number memory_bytes:int pids:int disk_bytes:int open_files:int"},
 };
 
 constexpr std::array kRoutes{

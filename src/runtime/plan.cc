@@ -49,8 +49,7 @@ Task<Result<RunPlan>> ResolveRunPlan(store::Store& store, Scope scope, std::stri
                         {"provider", Reference(provider_row)},
                         {"protocol_definition", std::move(provider_json)},
                         {"model", engine.model}};
-  manifest["sandbox"] =
-      json::ParseObject(sandbox::SpecToJson(plan.sandbox)).value_or(json::object());
+  manifest["sandbox"] = sandbox::SpecToJson(plan.sandbox);
   plan.manifest = json::SerializeCanonical(std::move(manifest));
   plan.digest = Sha256Hex(plan.manifest);
   co_return plan;

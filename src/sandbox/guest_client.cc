@@ -223,15 +223,42 @@ Task<Result<RecordStream>> GuestClient::Watch(std::string target, Until until) {
   co_return records;
 }
 
+Result<void> GuestClient::BoundCommand(ExecRequest& request) const {
+  if (!longest_command_.has_value()) return {};
+  if (!request.timeout.has_value()) request.timeout = longest_command_;
+  if (*request.timeout <= *longest_command_) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("timeout_ms is {}, and this sandbox's max_exec_ms is {}",
+                          request.timeout->count(), longest_command_->count()));
+}
+
 Task<Result<ExecStream>> GuestClient::StartExec(ExecRequest request, Until until) {
-  return OpenExec("POST", std::string(guest::kPathExecs), json::Serialize(ToJson(request)),
-                  std::move(until));
+  CAISSON_CO_TRY(BoundCommand(request));
+  co_return co_await OpenExec("POST", std::string(guest::kPathExecs),
+                              json::Serialize(ToJson(request)), std::move(until));
 }
 
 Task<Result<std::string>> GuestClient::StartInBackground(ExecRequest request, Until until) {
+  CAISSON_CO_TRY(BoundCommand(request));
   json::object body = ToJson(request);
   body["background"] = true;
-  return CallJson("POST", std::string(guest::kPathExecs), json::Serialize(body), std::move(until));
+  co_return co_await CallJson("POST", std::string(guest::kPathExecs), json::Serialize(body),
+                              std::move(until));
+}
+
+Task<Result<bool>> GuestClient::Busy(Until until) {
+  CAISSON_CO_ASSIGN(std::string text,
+                    co_await CallJson("GET", std::string(guest::kPathExecs), "", std::move(until)));
+  CAISSON_CO_ASSIGN(json::object object, json::ParseObject(text));
+  json::ObjectReader reader(object);
+  const json::array* execs = reader.Array("execs");
+  if (execs == nullptr) co_return Fail(BadAnswer("the list of commands has none"));
+  for (const json::value& exec : *execs) {
+    if (!exec.is_object()) continue;
+    const json::value* state = exec.get_object().if_contains("state");
+    if (state != nullptr && state->is_string() && state->get_string() == "running") co_return true;
+  }
+  co_return false;
 }
 
 Task<Result<ExecStream>> GuestClient::AttachExec(std::string exec_id, uint64_t after, Until until) {

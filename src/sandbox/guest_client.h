@@ -126,6 +126,10 @@ class GuestClient {
               const Clock& clock);
   ~GuestClient();
 
+  // No command of this client runs longer: one without a timeout gets this one, a longer one is
+  // refused (kInvalidArgument).
+  void LimitCommands(Millis longest) { longest_command_ = longest; }
+
   // A connection to the guest stands: a sign of life that costs no call. kUnavailable,
   // kConnectionLost when nobody listens any more.
   Task<Result<void>> Connect(Until until);
@@ -141,6 +145,8 @@ class GuestClient {
   // Returns when all of `data` is in the pipe. kExecEnded when nobody reads any more.
   Task<Result<void>> WriteStdin(std::string exec_id, std::string data, bool eof, Until until);
   Task<Result<void>> Signal(std::string exec_id, std::string signal, bool tree, Until until);
+  // Whether any command runs.
+  Task<Result<bool>> Busy(Until until);
 
   // Changes below a directory, by `target` of /v1/files/watch with its query. kNotSupported by a
   // guest that cannot.
@@ -172,10 +178,13 @@ class GuestClient {
   http::RequestHead Head(std::string method, std::string target, std::string content_type,
                          Until until) const;
 
+  Result<void> BoundCommand(ExecRequest& request) const;
+
   std::shared_ptr<http::ConnectionPool> connections_;
   std::string token_;
   uint64_t fence_;
   const Clock& clock_;
+  std::optional<Millis> longest_command_;
 };
 
 }  // namespace caisson::sandbox

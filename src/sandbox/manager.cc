@@ -28,21 +28,6 @@ events::NewEvent LifecycleEvent(const SandboxId& id, std::string_view backend,
 
 }  // namespace
 
-std::string SpecToJson(const SandboxSpec& spec) {
-  json::object resources{{"cpus", spec.resources.cpus},
-                         {"memory_bytes", spec.resources.memory_bytes},
-                         {"pids", spec.resources.pids},
-                         {"disk_bytes", spec.resources.disk_bytes}};
-  json::object object{{"backend", spec.backend},
-                      {"profile", spec.profile},
-                      {"work_dir", spec.work_dir},
-                      {"network", NameOf(spec.network)},
-                      {"ttl_ms", spec.lifetimes.ttl.count()},
-                      {"resources", std::move(resources)},
-                      {"transfer", TransferToJson(spec.transfer)}};
-  return json::SerializeCanonical(std::move(object));
-}
-
 Manager::Manager(net::Loop& loop, store::Store& store, Backend& backend,
                  telemetry::Metrics& metrics, const Clock& clock, Random& random)
     : loop_(loop),
@@ -75,7 +60,7 @@ Task<Result<SandboxRow>> Manager::Create(Scope scope, CreateRequest request,
   wanted.kind = kMain;
   wanted.backend = backend_.name();
   wanted.profile = request.spec.profile;
-  wanted.spec = SpecToJson(request.spec);
+  wanted.spec = json::SerializeCanonical(SpecToJson(request.spec));
   wanted.needs_uids = request.needs_uids;
   wanted.expires_at = clock_.Now() + request.spec.lifetimes.ttl;
   SandboxId id = wanted.id;
@@ -98,6 +83,7 @@ Task<void> Manager::KeepRow(Result<void>& result) { result = co_await store_.Flu
 Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, SandboxSpec spec,
                                             Until until) {
   MonoTime start = clock_.MonoNow();
+  Lifetimes lifetimes = spec.lifetimes;
   // The row becomes durable meanwhile, if it is not: before the caller knows the sandbox.
   Result<void> kept;
   net::TaskGroup keeping;
@@ -119,8 +105,10 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
   for (const Acquired::Step& step : acquired->steps) {
     metrics_.SandboxStep(backend_.name(), step.name, step.took);
   }
-  clients_[row.id.text()] = std::make_shared<GuestClient>(
-      std::move(acquired->dialer), std::move(acquired->token), row.generation, clock_);
+  AddLive(row.id,
+          std::make_shared<GuestClient>(std::move(acquired->dialer), std::move(acquired->token),
+                                        row.generation, clock_),
+          lifetimes);
   auto took = std::chrono::duration_cast<Millis>(spent);
   co_return co_await Move(std::move(scope), row, SandboxStatus::kReady, "",
                           std::move(acquired->instance), "provisioned", took);
@@ -145,9 +133,10 @@ Task<Result<SandboxRow>> Manager::ForSession(Scope scope, SessionId session, San
 
 Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId id, Until until) {
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(scope, id));
-  auto found = clients_.find(id.text());
-  if (row.status == SandboxStatus::kReady && found != clients_.end()) {
-    std::shared_ptr<GuestClient> client = found->second;
+  auto found = live_.find(id.text());
+  if (row.status == SandboxStatus::kReady && found != live_.end()) {
+    found->second.active_at = clock_.MonoNow();
+    std::shared_ptr<GuestClient> client = found->second.client;
     auto alive = co_await client->Connect(until.Within(clock_, kSignOfLife));
     if (alive) co_return client;
     if (alive.error().code == ErrorCode::kCancelled) co_return Fail(alive.error());
@@ -159,8 +148,9 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
                    alive.error().ToString());
   }
   bool over = IsTerminal(row.status);
+  bool ends = row.status == SandboxStatus::kReady;  // and the row will say so
   co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
-                 fmt::format("sandbox {} is {}", id.text(), NameOf(row.status)));
+                 fmt::format("sandbox {} is {}", id.text(), ends ? "ending" : NameOf(row.status)));
 }
 
 Task<Result<SandboxRow>> Manager::Delete(Scope scope, SandboxId id,
@@ -179,7 +169,7 @@ Task<Result<SandboxRow>> Manager::Delete(Scope scope, SandboxId id,
 
 Task<Result<SandboxRow>> Manager::End(Scope scope, SandboxRow row, SandboxStatus last,
                                       std::string reason, Until until) {
-  clients_.erase(row.id.text());
+  live_.erase(row.id.text());
   bool asked = row.status == SandboxStatus::kReleasing;
   // A row that was never ready fails; it does not pass through releasing.
   if (!asked && last == SandboxStatus::kReleased) {
@@ -237,7 +227,8 @@ Task<Result<void>> Manager::RecoverOne(Scope scope, SandboxRow row, Until until)
       auto client = std::make_shared<GuestClient>(
           std::move(attached->dialer), std::move(attached->token), row.generation, clock_);
       if (co_await client->Hello(until)) {
-        clients_[row.id.text()] = std::move(client);
+        CAISSON_CO_ASSIGN(SandboxSpec spec, SpecFromLedger(row.spec));
+        AddLive(row.id, std::move(client), spec.lifetimes);
         co_return Result<void>();
       }
     }
@@ -274,14 +265,51 @@ Task<void> Manager::ReapOnce() {
   auto owned = co_await store_.LiveSandboxes();
   if (!owned) co_return;  // the store is busy: the next round comes soon
   for (store::Store::Owned& one : *owned) {
-    bool expired =
-        one.sandbox.expires_at <= clock_.Now() && one.sandbox.status == SandboxStatus::kReady;
-    if (!expired && one.sandbox.status != SandboxStatus::kReleasing) continue;
+    std::string reason;
+    if (one.sandbox.status == SandboxStatus::kReleasing) {
+      reason = "deleted";
+    } else if (one.sandbox.status != SandboxStatus::kReady) {
+      continue;
+    } else if (one.sandbox.expires_at <= clock_.Now()) {
+      reason = "expired";
+    } else if (co_await IsIdle(one.sandbox.id)) {
+      reason = "idle";
+    } else {
+      continue;
+    }
     Until patience(Deadline::After(clock_, kEndPatience), tasks_.stop());
     // A failure is tried again in the next round; the row stays as it is until then.
     (void)co_await End(std::move(one.scope), std::move(one.sandbox), SandboxStatus::kReleased,
-                       expired ? "expired" : "deleted", patience);
+                       std::move(reason), patience);
   }
+}
+
+void Manager::AddLive(const SandboxId& id, std::shared_ptr<GuestClient> client,
+                      const Lifetimes& lifetimes) {
+  client->LimitCommands(lifetimes.max_exec);
+  live_[id.text()] = {std::move(client), lifetimes.idle, clock_.MonoNow()};
+}
+
+// Nothing may be awaited between this answer and the end: a call could come in.
+Task<bool> Manager::IsIdle(SandboxId id) {
+  auto found = live_.find(id.text());
+  if (found == live_.end()) co_return false;
+  MonoTime active_at = found->second.active_at;
+  bool used = found->second.client.use_count() > 1;
+  if (!used && clock_.MonoNow() - active_at < found->second.idle) co_return false;
+  if (!used) {
+    std::shared_ptr<GuestClient> client = found->second.client;
+    Until patience(Deadline::After(clock_, kSignOfLife), tasks_.stop());
+    auto busy = co_await client->Busy(std::move(patience));
+    if (!busy) co_return false;  // whoever uses it next finds out why
+    used = *busy;
+    client.reset();
+    found = live_.find(id.text());
+    if (found == live_.end()) co_return false;
+    used = used || found->second.client.use_count() > 1 || found->second.active_at != active_at;
+  }
+  if (used) found->second.active_at = clock_.MonoNow();
+  co_return !used;
 }
 
 }  // namespace caisson::sandbox

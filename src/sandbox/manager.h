@@ -1,6 +1,11 @@
 // Sandboxes as their users see them: made over the ledger, found again after a restart, ended with
 // a receipt. Rows before effects (DESIGN.md, rule 3): whatever fails in between, the row says what
 // to look for.
+//
+// A sandbox ends by itself after its ttl, and after its idle time without activity. Activity is any
+// call in it while it lasts, and any of its commands that runs, followed or not. No activity are:
+// watching its directories, asking for its state, and processes that commands have left behind.
+// After a restart of the server the idle time begins anew.
 #pragma once
 
 #include <map>
@@ -18,6 +23,7 @@
 #include "sandbox/guest_client.h"
 #include "sandbox/router.h"
 #include "sandbox/spec.h"
+#include "sandbox/spec_json.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
 
@@ -89,15 +95,22 @@ class Manager {
   telemetry::Metrics& metrics_;
   const Clock& clock_;
   Random& random_;
-  std::map<std::string, std::shared_ptr<GuestClient>> clients_;  // by sandbox id
+  // A sandbox that can be used. Who calls holds the client meanwhile.
+  struct Live {
+    std::shared_ptr<GuestClient> client;
+    Millis idle;
+    MonoTime active_at;
+  };
+  Task<bool> IsIdle(SandboxId id);
+  void AddLive(const SandboxId& id, std::shared_ptr<GuestClient> client,
+               const Lifetimes& lifetimes);
+
+  std::map<std::string, Live> live_;  // by sandbox id
   struct SessionLock {
     net::Mutex mutex;
   };
   std::map<std::string, std::weak_ptr<SessionLock>> session_locks_;
   net::TaskGroup tasks_;
 };
-
-// The spec as the ledger keeps it, JSON.
-std::string SpecToJson(const SandboxSpec& spec);
 
 }  // namespace caisson::sandbox

@@ -56,9 +56,9 @@ struct Resources {
 };
 
 struct Lifetimes {
-  std::chrono::milliseconds ttl{std::chrono::hours(24)};  // from creation; absolute
-  std::chrono::milliseconds idle{std::chrono::hours(1)};  // without activity
-  std::chrono::milliseconds max_exec{std::chrono::hours(1)};
+  std::chrono::milliseconds ttl{std::chrono::hours(24)};       // from creation; absolute
+  std::chrono::milliseconds idle{std::chrono::hours(24)};      // without activity, see manager.h
+  std::chrono::milliseconds max_exec{std::chrono::hours(24)};  // of one command
 };
 
 // Caps of many files in one call (DESIGN.md, section 5). A call may ask for less, never for more.

@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "sandbox/spec_json.h"
+
 namespace caisson::sandbox {
 namespace {
 
@@ -130,6 +132,50 @@ TEST(SpecTest, PathsThatOnlyLookAlikeDoNotOverlap) {
   spec.home_dir = "/workspace";
   spec.writable_paths = {"/works", "/etcetera"};
   EXPECT_TRUE(ValidateSpec(spec).has_value());
+}
+
+TEST(SpecJsonTest, WhatIsWrittenIsReadAgain) {
+  constexpr std::string_view kWanted =
+      R"({"backend":"local","idle_ms":2000,"max_exec_ms":3000,"min_isolation":"vm","network":"named",
+"profile":"default-rootless","read_only_sets":["/s"],"resources":{"cpus":0.5,"disk_bytes":2097152,
+"memory_bytes":8388608,"open_files":100,"pids":7},"transfer":{"in":{"max_file_bytes":2,"max_files":1,
+"max_total_bytes":3},"out":{"max_file_bytes":5,"max_files":4,"max_total_bytes":6}},"ttl_ms":1000,
+"work_dir":"/w","writable_paths":["/a","/b"]})";
+  SandboxSpec spec = SpecFromLedger(kWanted).value();
+  EXPECT_TRUE(ValidateSpec(spec).has_value());
+  EXPECT_EQ(json::object(SpecToJson(spec)), json::ParseObject(kWanted).value());
+  // Every field of the object is another one than the default's: none is forgotten.
+  json::object standard = SpecToJson(BuiltInProfile("default").value());
+  for (const auto& field : SpecToJson(spec)) {
+    if (field.key() != "backend") EXPECT_NE(field.value(), standard.at(field.key())) << field.key();
+  }
+  // An earlier version's row has less, a later one's more.
+  SandboxSpec old = SpecFromLedger(R"({"profile":"default","ttl_ms":5000,"new":{}})").value();
+  EXPECT_EQ(old.lifetimes.ttl, milliseconds(5000));
+  EXPECT_EQ(SpecToJson(old).at("transfer"), standard.at("transfer"));
+}
+
+TEST(SpecJsonTest, IsolationIsOnlyRaised) {
+  auto floor = [](std::string_view text) {
+    return SpecFromLedger(text).value().requirements.min_isolation;
+  };
+  EXPECT_EQ(floor(R"({"min_isolation":"microvm"})"), Isolation::kMicroVm);
+  EXPECT_EQ(floor(R"({"min_isolation":"none"})"), Isolation::kHardenedContainer);
+  EXPECT_EQ(SpecFromLedger(R"({"min_isolation":"process"})").error().code,
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(SpecJsonTest, WhatIsWrongIsNamed) {
+  for (std::string_view text :
+       {R"({"ttl_ms":999})", R"({"idle_ms":"1"})", R"({"resources":{"cpus":"1"}})",
+        R"({"resources":{"cores":1}})", R"({"transfer":{"in":{"files":1}}})",
+        R"({"transfer":{"up":{}}})", R"({"writable_paths":[1]})", R"({"env":{"A":1}})"}) {
+    auto spec = SpecFromLedger(text);
+    ASSERT_FALSE(spec.has_value()) << text;
+    EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
+    std::string field(text.substr(2, text.find('"', 2) - 2));
+    EXPECT_THAT(spec.error().message, testing::HasSubstr(field)) << text;
+  }
 }
 
 }  // namespace

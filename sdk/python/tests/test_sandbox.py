@@ -343,3 +343,17 @@ def test_another_server_is_not_taken_for_caisson(own_server: Server) -> None:
     client.close()
     with pytest.raises(CaissonError, match="closed"):
         client.sandboxes.list()
+
+
+def test_a_sandbox_has_a_working_directory_and_lifetimes_of_its_own(client: Client) -> None:
+    spec = {"work_dir": "/project", "idle_ms": 60_000, "max_exec_ms": 1_000}
+    with client.sandbox(**spec) as box:  # type: ignore[arg-type]
+        box.acquire()
+        assert box.info is not None and box.info.spec | spec == box.info.spec
+        assert box.exec("pwd; echo x > f").stdout == "/project\n"
+        assert box.files.read_text("/project/f") == "x\n"
+        with pytest.raises(InvalidRequestError, match="max_exec_ms"):
+            box.exec("true", timeout=2)
+        assert box.exec("sleep 60").reason == "timeout"
+    refused = client.sandboxes.explain(min_isolation="microvm")
+    assert (refused.allowed, refused.code) == (False, "isolation_not_permitted")

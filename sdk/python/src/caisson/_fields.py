@@ -15,8 +15,12 @@ class SandboxFields(TypedDict, total=False):
 
     profile: str | None
     session_id: str | None
+    work_dir: str | None
     network: str | None
+    min_isolation: str | None
     ttl_ms: int | None
+    idle_ms: int | None
+    max_exec_ms: int | None
     env: Mapping[str, str] | None
     resources: Mapping[str, Any] | None
     transfer: Mapping[str, Mapping[str, int]] | None

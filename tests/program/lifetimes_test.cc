@@ -1,0 +1,91 @@
+// What ends a sandbox by itself, and what keeps it: its idle time, and the longest command.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "streaming_fixture.h"
+
+namespace caisson::program_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LifetimesTest : public StreamingTest {
+ public:
+  std::string Make(const std::string& spec) {
+    Server::Answer made = server_->Call("POST", "/v1/sandboxes", spec);
+    EXPECT_EQ(made.status, 201) << made.body;
+    return made.Text("id");
+  }
+  // "ready", or the status and why.
+  std::string StatusOf(const std::string& id) {
+    Server::Answer shown = server_->Call("GET", "/v1/sandboxes/" + id);
+    std::string reason = shown.Text("status_reason");
+    return shown.Text("status") + (reason.empty() ? "" : ": " + reason);
+  }
+};
+
+TEST_F(LifetimesTest, AnIdleSandboxEndsAndOneWithACommandDoesNot) {
+  std::string idle = Make(R"({"idle_ms":1000})");
+  std::string busy = Make(R"({"idle_ms":1000})");
+  std::string watched = Make(R"({"idle_ms":1000})");
+  std::string usual = Make("{}");
+  Exec(idle, "sleep 300 > /dev/null 2>&1 &");  // left behind: nobody's command
+  server_->Call("POST", "/v1/sandboxes/" + busy + "/execs",
+                R"({"id":"work","command":"sleep 300"})");
+  auto told = Run([&](LifetimesTest& test) -> Task<Result<std::string>> {
+    CAISSON_CO_ASSIGN(Opened opened, co_await test.Open("GET", "/v1/sandboxes/" + watched +
+                                                                   "/files/watch?path=."));
+    // Watching is no activity: the stream breaks off when the sandbox ends.
+    co_return co_await test.ReadUntil(*opened.client, "never told", test.Soon());
+  }(*this));
+  EXPECT_FALSE(told.has_value());
+  EXPECT_TRUE(Eventually([&] { return StatusOf(watched) == "released: idle"; }));
+  EXPECT_TRUE(Eventually([&] { return StatusOf(idle) == "released: idle"; })) << StatusOf(idle);
+  EXPECT_EQ(Exec(idle, "true").Text("code"), "sandbox_lost");
+  EXPECT_EQ(StatusOf(busy), "ready");
+  EXPECT_EQ(StatusOf(usual), "ready");
+  server_->Call("DELETE", "/v1/sandboxes/" + busy + "/execs/work");
+  EXPECT_TRUE(Eventually([&] { return StatusOf(busy) == "released: idle"; })) << StatusOf(busy);
+}
+
+TEST_F(LifetimesTest, ACallThatLastsIsActivity) {
+  std::string id = Make(R"({"idle_ms":1000})");
+  std::string other = Make(R"({"idle_ms":1000})");
+  auto told = Run([&](LifetimesTest& test) -> Task<Result<std::string>> {
+    CAISSON_CO_ASSIGN(
+        Opened opened,
+        co_await test.Open("POST", "/v1/sandboxes/" + id + "/exec",
+                           R"({"command":"until [ -e go ]; do sleep 0.1; done; echo still"})"));
+    EXPECT_TRUE(Eventually([&] { return test.StatusOf(other) == "released: idle"; }));
+    EXPECT_EQ(test.StatusOf(id), "ready");
+    test.server_->Call("PUT", "/v1/sandboxes/" + id + "/files/content?path=go");
+    co_return co_await test.ReadUntil(*opened.client, "still", test.Soon());
+  }(*this));
+  EXPECT_TRUE(told.has_value()) << told.error().ToString();
+}
+
+TEST_F(LifetimesTest, ARestartKeepsTheIdleTimeOfTheSpec) {
+  std::string id = Make(R"({"idle_ms":6000})");
+  EXPECT_EQ(server_->service().Stop(SIGKILL), 137);
+  server_->Start();
+  EXPECT_EQ(StatusOf(id), "ready");
+  EXPECT_TRUE(Eventually([&] { return StatusOf(id) == "released: idle"; })) << StatusOf(id);
+}
+
+TEST_F(LifetimesTest, NoCommandIsLongerThanTheSpecAllows) {
+  std::string id = Make(R"({"max_exec_ms":1500})");
+  Server::Answer over = Exec(id, "true", R"("timeout_ms":1501)");
+  EXPECT_EQ(over.status, 400) << over.body;
+  EXPECT_THAT(over.body, HasSubstr("max_exec_ms is 1500"));
+  EXPECT_EQ(Exec(id, "true", R"("timeout_ms":1500)").Text("reason"), "exited");
+  EXPECT_EQ(Exec(id, "sleep 300").Text("reason"), "timeout");
+  std::string execs = "/v1/sandboxes/" + id + "/execs";
+  server_->Call("POST", execs, R"({"id":"long","command":"sleep 300"})");
+  EXPECT_TRUE(Eventually([&] {
+    return server_->Call("GET", execs + "/long").body.find("\"timeout\"") != std::string::npos;
+  }));
+}
+
+}  // namespace
+}  // namespace caisson::program_test
