@@ -1,4 +1,5 @@
-// caisson sessions|agents|providers|sandboxes list|show, sandboxes delete, runs cancel, events.
+// caisson sessions|agents|providers|sandboxes list|show, sandboxes create|explain|delete, runs
+// cancel, events.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -71,17 +72,30 @@ Task<Result<void>> List(ApiClient& api, const Resource& resource, bool as_json) 
   co_return Result<void>();
 }
 
-Task<Result<void>> Ask(ApiClient& api, std::string method, std::string path, bool as_json) {
-  CAISSON_CO_ASSIGN(json::object item, co_await api.Call(std::move(method), std::move(path)));
+void PrintItem(const json::object& item, bool as_json) {
   if (as_json) {
     fmt::print("{}\n", json::Serialize(item));
-  } else {
-    for (const auto& member : item) {
-      std::string name(member.key());
-      fmt::print("{:<14} {}\n", name, Field(item, name.c_str()));
-    }
+    return;
   }
+  for (const auto& member : item) {
+    std::string name(member.key());
+    fmt::print("{:<14} {}\n", name, Field(item, name.c_str()));
+  }
+}
+
+Task<Result<void>> Ask(ApiClient& api, std::string method, std::string path, bool as_json) {
+  CAISSON_CO_ASSIGN(json::object item, co_await api.Call(std::move(method), std::move(path)));
+  PrintItem(item, as_json);
   co_return Result<void>();
+}
+
+// A refusal is printed like a permission, and ends with an error.
+Task<Result<void>> PostSpec(ApiClient& api, std::string path, std::string spec, bool as_json) {
+  CAISSON_CO_ASSIGN(json::object item, co_await api.Call("POST", std::move(path), std::move(spec)));
+  PrintItem(item, as_json);
+  const json::value* allowed = item.if_contains("allowed");
+  if (allowed == nullptr || *allowed == json::value(true)) co_return Result<void>();
+  co_return Fail(ErrorCode::kConflict, "the server would not make this sandbox");
 }
 
 Task<Result<void>> PrintEvents(ApiClient& api, std::string session, bool follow, bool as_json) {
@@ -128,6 +142,21 @@ void AddAsk(CLI::App* group, const char* name, const char* help, std::string met
   });
 }
 
+// One sub-command that sends a spec.
+void AddSpec(CLI::App* group, const char* name, const char* help, std::string path, Host& host,
+             int& exit_code) {
+  auto common = std::make_shared<Common>();
+  auto spec = std::make_shared<std::string>("{}");
+  auto* command = group->add_subcommand(name, help);
+  AddCommon(command, common);
+  command->add_option("spec", *spec, "what it is to be, JSON as for POST /v1/sandboxes")
+      ->capture_default_str();
+  command->callback([=, &host, &exit_code] {
+    exit_code = Finish(host, *common,
+                       [=](ApiClient& api) { return PostSpec(api, path, *spec, common->json); });
+  });
+}
+
 }  // namespace
 
 void AddShow(CLI::App& app, Host& host, int& exit_code) {
@@ -150,6 +179,9 @@ void AddShow(CLI::App& app, Host& host, int& exit_code) {
     AddAsk(group, "show", "Show one", "GET", fmt::format("/v1/{}/{{}}", resource.name), host,
            exit_code);
     if (std::string_view(resource.name) == "sandboxes") {
+      AddSpec(group, "create", "Make one", "/v1/sandboxes", host, exit_code);
+      AddSpec(group, "explain", "Say whether one would be made, and why not; makes nothing",
+              "/v1/sandboxes:explain", host, exit_code);
       AddAsk(group, "delete", "End one; prints the receipt", "DELETE", "/v1/sandboxes/{}", host,
              exit_code);
     }

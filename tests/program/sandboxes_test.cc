@@ -1,4 +1,5 @@
-// What ends a sandbox by itself, and what keeps it: its idle time, and the longest command.
+// Sandboxes over a server: made and explained on the command line, what ends one by itself, what
+// keeps it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class LifetimesTest : public StreamingTest {
+class SandboxesTest : public StreamingTest {
  public:
   std::string Make(const std::string& spec) {
     Server::Answer made = server_->Call("POST", "/v1/sandboxes", spec);
@@ -25,7 +26,7 @@ class LifetimesTest : public StreamingTest {
   }
 };
 
-TEST_F(LifetimesTest, AnIdleSandboxEndsAndOneWithACommandDoesNot) {
+TEST_F(SandboxesTest, AnIdleSandboxEndsAndOneWithACommandDoesNot) {
   std::string idle = Make(R"({"idle_ms":1000})");
   std::string busy = Make(R"({"idle_ms":1000})");
   std::string watched = Make(R"({"idle_ms":1000})");
@@ -33,7 +34,7 @@ TEST_F(LifetimesTest, AnIdleSandboxEndsAndOneWithACommandDoesNot) {
   Exec(idle, "sleep 300 > /dev/null 2>&1 &");  // left behind: nobody's command
   server_->Call("POST", "/v1/sandboxes/" + busy + "/execs",
                 R"({"id":"work","command":"sleep 300"})");
-  auto told = Run([&](LifetimesTest& test) -> Task<Result<std::string>> {
+  auto told = Run([&](SandboxesTest& test) -> Task<Result<std::string>> {
     CAISSON_CO_ASSIGN(Opened opened, co_await test.Open("GET", "/v1/sandboxes/" + watched +
                                                                    "/files/watch?path=."));
     // Watching is no activity: the stream breaks off when the sandbox ends.
@@ -49,10 +50,36 @@ TEST_F(LifetimesTest, AnIdleSandboxEndsAndOneWithACommandDoesNot) {
   EXPECT_TRUE(Eventually([&] { return StatusOf(busy) == "released: idle"; })) << StatusOf(busy);
 }
 
-TEST_F(LifetimesTest, ACallThatLastsIsActivity) {
+TEST_F(SandboxesTest, TheCommandLineMakesExplainsAndEndsSandboxes) {
+  auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "sandboxes");
+    arguments.insert(arguments.end(), {"--server", server_->url()});
+    return RunCaisson(std::move(arguments));
+  };
+  Finished allowed = run({"explain"});
+  EXPECT_EQ(allowed.code, 0) << allowed.err;
+  EXPECT_THAT(allowed.out, HasSubstr("allowed        true"));
+  Finished refused = run({"explain", R"({"network":"unrestricted"})"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.out, HasSubstr("egress_not_enforced"));
+  EXPECT_THAT(refused.err, HasSubstr("would not make"));
+  Finished wrong = run({"explain", R"({"netwrk":"closed"})"});
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("netwrk"));
+  EXPECT_THAT(run({"list"}).out, testing::Not(HasSubstr("ready")));
+
+  Finished made = run({"create", R"({"idle_ms":3600000})", "--json"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  json::object box = json::ParseObject(made.out).value();
+  EXPECT_EQ(box["status"], "ready");
+  Finished ended = run({"delete", std::string(box["id"].as_string())});
+  EXPECT_THAT(ended.out, HasSubstr("released"));
+}
+
+TEST_F(SandboxesTest, ACallThatLastsIsActivity) {
   std::string id = Make(R"({"idle_ms":1000})");
   std::string other = Make(R"({"idle_ms":1000})");
-  auto told = Run([&](LifetimesTest& test) -> Task<Result<std::string>> {
+  auto told = Run([&](SandboxesTest& test) -> Task<Result<std::string>> {
     CAISSON_CO_ASSIGN(
         Opened opened,
         co_await test.Open("POST", "/v1/sandboxes/" + id + "/exec",
@@ -65,7 +92,7 @@ TEST_F(LifetimesTest, ACallThatLastsIsActivity) {
   EXPECT_TRUE(told.has_value()) << told.error().ToString();
 }
 
-TEST_F(LifetimesTest, ARestartKeepsTheIdleTimeOfTheSpec) {
+TEST_F(SandboxesTest, ARestartKeepsTheIdleTimeOfTheSpec) {
   std::string id = Make(R"({"idle_ms":6000})");
   EXPECT_EQ(server_->service().Stop(SIGKILL), 137);
   server_->Start();
@@ -73,7 +100,7 @@ TEST_F(LifetimesTest, ARestartKeepsTheIdleTimeOfTheSpec) {
   EXPECT_TRUE(Eventually([&] { return StatusOf(id) == "released: idle"; })) << StatusOf(id);
 }
 
-TEST_F(LifetimesTest, NoCommandIsLongerThanTheSpecAllows) {
+TEST_F(SandboxesTest, NoCommandIsLongerThanTheSpecAllows) {
   std::string id = Make(R"({"max_exec_ms":1500})");
   Server::Answer over = Exec(id, "true", R"("timeout_ms":1501)");
   EXPECT_EQ(over.status, 400) << over.body;
