@@ -205,17 +205,24 @@ Task<Result<SandboxRow>> Manager::EndedByAnother(Scope scope, SandboxRow row,
 }
 
 Task<Result<void>> Manager::Recover(Until until) {
+  CAISSON_CO_ASSIGN(auto instances, co_await backend_.List(until));
   CAISSON_CO_ASSIGN(auto owned, co_await store_.LiveSandboxes());
-  std::set<std::string> known;
+  CAISSON_CO_TRY(co_await RemoveOrphans(std::move(instances), owned, until));
   for (store::Store::Owned& one : owned) {
-    known.insert(one.sandbox.id.text());
     CAISSON_CO_TRY(co_await RecoverOne(std::move(one.scope), std::move(one.sandbox), until));
   }
-  // What has no row (any more) is nobody's.
-  CAISSON_CO_ASSIGN(auto instances, co_await backend_.List(until));
+  co_return Result<void>();
+}
+
+Task<Result<void>> Manager::RemoveOrphans(std::vector<InstanceRef> instances,
+                                          const std::vector<store::Store::Owned>& owned,
+                                          Until until) {
+  std::set<std::string_view> known;
+  for (const store::Store::Owned& one : owned) known.insert(one.sandbox.id.text());
   for (InstanceRef& ref : instances) {
     if (known.contains(ref.id.text())) continue;
-    CAISSON_CO_TRY(co_await backend_.Terminate(std::move(ref), until));
+    CAISSON_CO_ASSIGN(Termination end, co_await backend_.Terminate(std::move(ref), until));
+    if (end.complete()) metrics_.SandboxEnded(backend_.name(), "orphan");
   }
   co_return Result<void>();
 }
@@ -262,8 +269,11 @@ Task<void> Manager::ReapLoop() {
 }
 
 Task<void> Manager::ReapOnce() {
+  Until listing(Deadline::After(clock_, kEndPatience), tasks_.stop());
+  auto instances = co_await backend_.List(listing);
   auto owned = co_await store_.LiveSandboxes();
   if (!owned) co_return;  // the store is busy: the next round comes soon
+  if (instances) (void)co_await RemoveOrphans(std::move(*instances), *owned, listing);
   for (store::Store::Owned& one : *owned) {
     std::string reason;
     if (one.sandbox.status == SandboxStatus::kReleasing) {

@@ -38,7 +38,7 @@ class Manager {
   // Settles what an earlier server left: living sandboxes are adopted, the rest is removed, with
   // and without a row. To be called once, before anything else.
   Task<Result<void>> Recover(Until until);
-  // Starts ending sandboxes that are past their time.
+  // Starts ending sandboxes that are past their time, and what is nobody's.
   void StartReaper();
   // Stops the reaper. Sandboxes stay.
   Task<void> Stop();
@@ -85,6 +85,10 @@ class Manager {
                                        std::optional<std::string> instance, std::string phase,
                                        std::optional<Millis> took);
   Task<Result<void>> RecoverOne(Scope scope, store::SandboxRow row, Until until);
+  // Ends what has no row (any more): it is nobody's. `instances` must be older than `owned`: what
+  // is made has its row first.
+  Task<Result<void>> RemoveOrphans(std::vector<InstanceRef> instances,
+                                   const std::vector<store::Store::Owned>& owned, Until until);
   Task<void> ReapLoop();
   Task<void> ReapOnce();
   static InstanceRef RefOf(const store::SandboxRow& row);

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <sstream>
+
+#include "base/syscall.h"
 #include "streaming_fixture.h"
 
 namespace caisson::program_test {
@@ -74,6 +79,30 @@ TEST_F(SandboxesTest, TheCommandLineMakesExplainsAndEndsSandboxes) {
   EXPECT_EQ(box["status"], "ready");
   Finished ended = run({"delete", std::string(box["id"].as_string())});
   EXPECT_THAT(ended.out, HasSubstr("released"));
+}
+
+TEST_F(SandboxesTest, WhatHasNoRowIsRemovedWhileTheServerRuns) {
+  std::string kept = Make("{}");
+  // A living process that the files of a sandbox without a row name, as after the loss of a ledger.
+  Service orphan("/bin/sh", {"-c", "echo up; exec sleep 1000"}, {});
+  auto file = [&](const std::string& id) {
+    return server_->runtime_dir() + "/sandboxes/" + id + ".json";
+  };
+  json::object instance = json::ParseObject(ReadWholeFile(file(kept)).value()).value();
+  std::string stat = ReadWholeFile(fmt::format("/proc/{}/stat", orphan.pid())).value();
+  std::vector<std::string> fields;
+  std::istringstream words(stat.substr(stat.rfind(')') + 2));
+  for (std::string word; words >> word;) fields.push_back(word);
+  instance["pid"] = orphan.pid();
+  instance["start_time"] = std::stoll(fields.at(19));  // field 22 of proc(5)
+  instance["cgroups"] = json::array();
+  std::string other = kept;
+  other.back() = other.back() == '0' ? '1' : '0';
+  std::ofstream(file(other)) << json::Serialize(instance);
+  EXPECT_TRUE(Eventually([&] { return ::access(file(other).c_str(), F_OK) != 0; }));
+  EXPECT_EQ(orphan.Wait(), 137);
+  EXPECT_EQ(StatusOf(kept), "ready");
+  EXPECT_EQ(Exec(kept, "echo alive").Text("stdout"), "alive\n");
 }
 
 TEST_F(SandboxesTest, ACallThatLastsIsActivity) {
