@@ -144,7 +144,7 @@ def test_every_method_is_native() -> None:
     ]
     assert {"execute", "aexecute", "delete", "adelete", "glob", "aglob"} <= set(methods)
     for name in methods:
-        assert name in vars(CaissonSandbox), name
+        assert getattr(CaissonSandbox, name) is not getattr(BaseSandbox, name), name
         assert "to_thread" not in inspect.getsource(getattr(CaissonSandbox, name))
         wanted = inspect.signature(getattr(BaseSandbox, name)).parameters
         assert list(inspect.signature(getattr(CaissonSandbox, name)).parameters) == list(wanted)

@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include "guest/text.h"
+#include "agent/tools/outcome.h"
 #include "http/message.h"
 #include "json/reader.h"
 
 namespace caisson::agent {
 namespace {
 
-constexpr Millis kFileTime{30'000};
 constexpr int64_t kReadLines = 100;
 constexpr size_t kLongLine = 5000;
 constexpr size_t kMaxFileText = 512 * 1024;
@@ -32,6 +30,13 @@ constexpr SpecText kSpecs[] = {
      R"json({"type":"object","required":["command"],"properties":{
 "command":{"type":"string","description":"shell text, run by /bin/sh -c"},
 "timeout":{"type":"integer","description":"seconds until it is killed (default 120, at most 3600)"}}})json"},
+    {"read_output",
+     "Read what execute left out of a long output. The cut result says which exec_id, stream and "
+     "offset to give.",
+     R"json({"type":"object","required":["exec_id"],"properties":{"exec_id":{"type":"string"},
+"stream":{"enum":["stdout","stderr"],"description":"default stdout"},
+"offset":{"type":"integer","description":"bytes of that stream to skip (default 0)"},
+"limit":{"type":"integer","description":"bytes to read (default 16384, at most 65536)"}}})json"},
     {"ls", "List a directory of the sandbox, one path a line; directories end in a slash.",
      R"json({"type":"object","required":["path"],"properties":{"path":{"type":"string"}}})json"},
     {"read_file",
@@ -51,35 +56,17 @@ constexpr SpecText kSpecs[] = {
     {"glob", "Find files by a pattern such as *.py or src/**/*.h, below path.",
      R"json({"type":"object","required":["pattern"],"properties":{"pattern":{"type":"string"},
 "path":{"type":"string"}}})json"},
-    {"grep", "Find lines that contain a text (not a regular expression) in the files below path.",
+    {"grep",
+     "Find lines that contain a text, or match a regular expression, in the files below path.",
      R"json({"type":"object","required":["pattern"],"properties":{"pattern":{"type":"string"},
 "path":{"type":"string"},"glob":{"type":"string","description":"only in files whose name matches"},
-"output_mode":{"enum":["files_with_matches","content","count"]},
+"output_mode":{"enum":["files_with_matches","content","count"],
+"description":"default files_with_matches, with context content"},
+"regex":{"type":"boolean","description":"the pattern is a regular expression (RE2's syntax)"},
+"ignore_case":{"type":"boolean","description":"of ASCII letters"},
+"context":{"type":"integer","description":"lines to show around each match, as grep -C does"},
 "max_count":{"type":"integer"}}})json"},
 };
-
-// Errors that say something about the call (a path, a pattern); everything else is about the
-// sandbox and is told by the closed list.
-bool IsForTheModel(ErrorCode code) {
-  int status = InfoOf(code).http_status;
-  switch (code) {
-    case ErrorCode::kUnauthenticated:
-    case ErrorCode::kPermissionDenied:
-    case ErrorCode::kStaleOwner:
-    case ErrorCode::kSandboxUnclean:
-    case ErrorCode::kSandboxLost:
-    case ErrorCode::kSandboxNotReady:
-    case ErrorCode::kSandboxSuspended:
-    case ErrorCode::kHostUnsupported:
-    case ErrorCode::kLimitNotEnforced:
-      return false;
-    case ErrorCode::kDiskFull:
-    case ErrorCode::kSpawnFailed:
-      return true;
-    default:
-      return status >= 400 && status < 500 && status != 499;
-  }
-}
 
 bool IsForTheOperator(ErrorCode code) {
   switch (code) {
@@ -95,35 +82,9 @@ bool IsForTheOperator(ErrorCode code) {
   }
 }
 
-// The run's end for a cancelled call; an outcome for everything else.
-Result<ToolOutcome> ToOutcome(const Error& error) {
-  if (error.code == ErrorCode::kCancelled) return Fail(error);
-  std::string text = IsForTheModel(error.code)
-                         ? fmt::format("Error ({}): {}", error.wire(), error.message)
-                         : SandboxTrouble(error.code);
-  return ToolOutcome::Failed(error.code, std::move(text));
-}
-
-#define TOOL_ASSIGN(lhs, expr) TOOL_ASSIGN_INNER(CAISSON_CONCAT(tool_result_, __LINE__), lhs, expr)
-#define TOOL_ASSIGN_INNER(tmp, lhs, expr)                 \
-  auto tmp = (expr);                                      \
-  if (!tmp.has_value()) co_return ToOutcome(tmp.error()); \
-  lhs = std::move(tmp).value()
-
-Result<void> Checked(json::ObjectReader& reader) {
-  return reader.Finish(json::ObjectReader::Unknown::kIgnore);
-}
-
 // Absolute paths as they are, relative ones from the work directory: both are what the guest does.
 std::string PathQuery(std::string_view call, std::string_view path) {
   return fmt::format("{}?path={}", call, http::EncodeQueryValue(path));
-}
-
-Result<json::object> MetaOf(const http::ResponseHead& head) {
-  auto meta = head.headers.Find(guest::kHeaderMeta);
-  if (!meta.has_value())
-    return Fail(ErrorCode::kProtocol, "the guest sent no description of a file");
-  return json::ParseObject(*meta);
 }
 
 // Numbered lines; a long one goes on in rows "N.1", "N.2", ….
@@ -174,9 +135,13 @@ SandboxTools::SandboxTools(SandboxSource source, const Clock& clock, SandboxTool
 
 const std::vector<SandboxTools::Entry>& SandboxTools::Entries() {
   static const std::vector<Entry> kEntries{
-      {"execute", &SandboxTools::Execute},    {"ls", &SandboxTools::Ls},
-      {"read_file", &SandboxTools::ReadFile}, {"write_file", &SandboxTools::WriteFile},
-      {"edit_file", &SandboxTools::EditFile}, {"glob", &SandboxTools::Glob},
+      {"execute", &SandboxTools::Execute},
+      {"read_output", &SandboxTools::ReadOutput},
+      {"ls", &SandboxTools::Ls},
+      {"read_file", &SandboxTools::ReadFile},
+      {"write_file", &SandboxTools::WriteFile},
+      {"edit_file", &SandboxTools::EditFile},
+      {"glob", &SandboxTools::Glob},
       {"grep", &SandboxTools::Grep},
   };
   return kEntries;
@@ -195,63 +160,6 @@ Task<Result<ToolOutcome>> SandboxTools::Call(std::string, std::string name, json
   }
   Guest guest = std::move(*source);
   co_return co_await (this->*entry->tool)(std::move(guest), std::move(arguments), std::move(until));
-}
-
-Task<Result<ToolOutcome>> SandboxTools::Execute(Guest guest, json::object arguments, Until until) {
-  json::ObjectReader reader(arguments);
-  sandbox::ExecRequest request;
-  request.command = reader.RequiredString("command");
-  auto timeout = reader.Int("timeout", 1, limits_.max_timeout.count() / 1000);
-  if (auto wrong = Checked(reader); !wrong) co_return ToOutcome(wrong.error());
-  request.timeout = timeout.has_value() ? Millis(*timeout * 1000) : limits_.default_timeout;
-  request.head_bytes = limits_.output_head_bytes;
-  request.tail_bytes = limits_.output_tail_bytes;
-  // When this server dies, nobody would ever read the result: the command goes with it.
-  request.on_disconnect = sandbox::DisconnectAction::kKill;
-  Millis patience = *request.timeout + Millis(30'000);
-  TOOL_ASSIGN(sandbox::ExecStream stream,
-              co_await guest->StartExec(std::move(request), until.Within(clock_, kFileTime)));
-  ToolOutcome outcome;
-  for (;;) {
-    auto record = co_await stream.Next(until.Within(clock_, patience));
-    if (!record) {
-      // The call is over; the command must be, too.
-      Until soon(Deadline::After(clock_, kFileTime));
-      (void)co_await guest->Signal(stream.id(), "KILL", true, soon);
-      if (record.error().code == ErrorCode::kCancelled) co_return Fail(record.error());
-      co_return ToolOutcome::Failed(ErrorCode::kOutcomeUnknown,
-                                    SandboxTrouble(ErrorCode::kOutcomeUnknown));
-    }
-    if (!record->has_value()) break;
-    const auto& one = **record;
-    if (one.type == guest::RecordType::kStdout || one.type == guest::RecordType::kStderr) {
-      outcome.output += one.payload;
-    } else if (one.type == guest::RecordType::kGap) {
-      outcome.truncated = true;
-      outcome.output += fmt::format(
-          "\n[… output left out: a command's output shows its first {} and last {} bytes …]\n",
-          limits_.output_head_bytes, limits_.output_tail_bytes);
-    } else if (one.type == guest::RecordType::kExit) {
-      TOOL_ASSIGN(sandbox::ExecExit exit, sandbox::ExecStream::ParseExit(one.payload));
-      outcome.exit_code = exit.code;
-      outcome.reason = NameOf(exit.reason);
-      outcome.truncated = outcome.truncated || exit.stdout_truncated || exit.stderr_truncated;
-      outcome.output = guest::ReplaceBadUtf8(outcome.output);
-      if (!outcome.output.empty() && !outcome.output.ends_with('\n')) outcome.output += '\n';
-      if (exit.code.has_value()) {
-        outcome.output += fmt::format("[exit code {}", *exit.code);
-      } else {
-        outcome.output += fmt::format("[no exit code: {}{}", NameOf(exit.reason),
-                                      exit.signal.empty() ? "" : ", signal " + exit.signal);
-      }
-      if (exit.reason == guest::ExitReason::kTimeout)
-        outcome.output += fmt::format(" after {} ms", exit.duration.count());
-      if (exit.still_running > 0)
-        outcome.output += fmt::format("; {} of its processes still run", exit.still_running);
-      outcome.output += "]";
-    }
-  }
-  co_return outcome;
 }
 
 Task<Result<ToolOutcome>> SandboxTools::Ls(Guest guest, json::object arguments, Until until) {
@@ -347,74 +255,6 @@ Task<Result<ToolOutcome>> SandboxTools::EditFile(Guest guest, json::object argum
   co_return ToolOutcome{
       fmt::format("Successfully replaced {} instance(s) of the string in '{}'", count, path),
       std::nullopt, std::nullopt, "", false};
-}
-
-Task<Result<ToolOutcome>> SandboxTools::Glob(Guest guest, json::object arguments, Until until) {
-  json::ObjectReader reader(arguments);
-  json::object body{{"pattern", reader.RequiredString("pattern")},
-                    {"path", reader.String("path").value_or(".")}};
-  if (auto wrong = Checked(reader); !wrong) co_return ToOutcome(wrong.error());
-  TOOL_ASSIGN(std::string text,
-              co_await guest->CallJson("POST", std::string(guest::kPathGlob), json::Serialize(body),
-                                       until.Within(clock_, kFileTime)));
-  TOOL_ASSIGN(json::object answer, json::ParseObject(text));
-  json::ObjectReader fields(answer);
-  ToolOutcome outcome;
-  const json::array* matches = fields.Array("matches");
-  for (size_t i = 0; matches != nullptr && i < matches->size(); i++) {
-    if (const json::object* match = (*matches)[i].if_object()) {
-      outcome.output += json::ObjectReader(*match).String("path").value_or("") + "\n";
-    }
-  }
-  outcome.truncated = fields.Bool("truncated").value_or(false);
-  if (outcome.output.empty()) outcome.output = "No files found";
-  if (outcome.truncated) outcome.output += "[… more files: use a narrower pattern …]";
-  co_return outcome;
-}
-
-Task<Result<ToolOutcome>> SandboxTools::Grep(Guest guest, json::object arguments, Until until) {
-  json::ObjectReader reader(arguments);
-  json::object body{{"pattern", reader.RequiredString("pattern")},
-                    {"path", reader.String("path").value_or(".")}};
-  if (auto glob = reader.String("glob")) body["glob"] = *glob;
-  body["limit"] = reader.Int("max_count", 1, 10'000).value_or(1000);
-  std::string mode = reader.Choice("output_mode", {"files_with_matches", "content", "count"})
-                         .value_or("files_with_matches");
-  if (auto wrong = Checked(reader); !wrong) co_return ToOutcome(wrong.error());
-  TOOL_ASSIGN(std::string text,
-              co_await guest->CallJson("POST", std::string(guest::kPathGrep), json::Serialize(body),
-                                       until.Within(clock_, kFileTime)));
-  TOOL_ASSIGN(json::object answer, json::ParseObject(text));
-  json::ObjectReader fields(answer);
-  // In the guest's order: by path, then by line.
-  std::vector<std::pair<std::string, std::string>> files;
-  std::map<std::string, int> counts;
-  const json::array* matches = fields.Array("matches");
-  for (size_t i = 0; matches != nullptr && i < matches->size(); i++) {
-    const json::object* object = (*matches)[i].if_object();
-    if (object == nullptr) continue;
-    json::ObjectReader match(*object);
-    std::string path = match.String("path").value_or("");
-    if (files.empty() || files.back().first != path) files.emplace_back(path, "");
-    files.back().second += fmt::format("  {}: {}\n", match.Int("line", 0, INT64_MAX).value_or(0),
-                                       match.String("text").value_or(""));
-    counts[path]++;
-  }
-  ToolOutcome outcome;
-  for (const auto& [path, lines] : files) {
-    if (mode == "content") {
-      outcome.output += fmt::format("{}\n{}", path, lines);
-    } else if (mode == "count") {
-      outcome.output += fmt::format("{}: {}\n", path, counts[path]);
-    } else {
-      outcome.output += path + "\n";
-    }
-  }
-  outcome.truncated = fields.Bool("truncated").value_or(false);
-  if (outcome.output.empty()) outcome.output = "No matches found";
-  if (outcome.truncated)
-    outcome.output += "[… more matches: use a narrower path, glob or pattern …]";
-  co_return outcome;
 }
 
 }  // namespace caisson::agent

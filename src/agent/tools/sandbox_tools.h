@@ -1,5 +1,5 @@
 // The tools that work in a sandbox, under the names and arguments that models know from Deep
-// Agents: execute, ls, read_file, write_file, edit_file, glob, grep.
+// Agents: execute, ls, read_file, write_file, edit_file, glob, grep. read_output is Caisson's own.
 #pragma once
 
 #include <functional>
@@ -23,6 +23,9 @@ struct SandboxToolLimits {
   Millis max_timeout{3'600'000};
   uint64_t output_head_bytes = 48 * 1024;  // of a command, from its start
   uint64_t output_tail_bytes = 16 * 1024;  // and from its end
+  // So much of it is on the sandbox's disk, for read_output. The guest keeps that of its last 256
+  // commands, so that at worst it is a quarter of a disk of the default size.
+  uint64_t output_kept_bytes = 1024 * 1024;
 };
 
 class SandboxTools final : public Toolbox {
@@ -43,6 +46,7 @@ class SandboxTools final : public Toolbox {
   static const std::vector<Entry>& Entries();
 
   Task<Result<ToolOutcome>> Execute(Guest guest, json::object arguments, Until until);
+  Task<Result<ToolOutcome>> ReadOutput(Guest guest, json::object arguments, Until until);
   Task<Result<ToolOutcome>> Ls(Guest guest, json::object arguments, Until until);
   Task<Result<ToolOutcome>> ReadFile(Guest guest, json::object arguments, Until until);
   Task<Result<ToolOutcome>> WriteFile(Guest guest, json::object arguments, Until until);

@@ -10,7 +10,8 @@ Every method is a call of Caisson's API; nothing is made of shell commands, and 
 no Python.
 """
 
-from .backend import CaissonSandbox
+from .attached import AttachedSandbox
+from .conversation import CaissonSandbox
 from .sentences import (
     DISCARDED,
     DOWNLOAD_UNFINISHED,
@@ -24,6 +25,7 @@ from .sentences import (
 from .spec import SandboxSpec, TransferLimits, sandbox_spec
 
 __all__ = [
+    "AttachedSandbox",
     "CaissonSandbox",
     "SandboxSpec",
     "TransferLimits",

@@ -26,12 +26,14 @@ class Turn(Enum):
 
 
 class Admission:
-    def __init__(self, dispose: Callable[[SandboxInfo], bool]) -> None:
+    def __init__(
+        self, dispose: Callable[[SandboxInfo], bool], attached: SandboxInfo | None = None
+    ) -> None:
         self._dispose = dispose  # ends a sandbox; whether that is confirmed
         self._lock = SyncLock()
         self._pid = os.getpid()
-        self._info: SandboxInfo | None = None
-        self._owned = False  # made by this process
+        self._info = attached
+        self._owned = False  # made by this process, here
         self._inside = 0
         self._changing = False  # it is being made or ended
         self._doomed = False

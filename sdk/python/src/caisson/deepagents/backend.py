@@ -1,13 +1,8 @@
-"""The backend that Deep Agents calls."""
+"""The methods that Deep Agents calls, over one shared sandbox."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
-import uuid
-from dataclasses import asdict
-from typing import Any
+from typing import Self
 
 from deepagents.backends.protocol import (
     DeleteResult,
@@ -23,84 +18,31 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.sandbox import BaseSandbox
 
-from .._fields import SandboxFields
-from .._sync.client import Client
-from ..errors import SandboxRefusedError
 from ..types import SandboxInfo
 from . import commands, files, search, transfers
 from .shared_sandbox import SharedSandbox
-from .spec import SandboxSpec, check, sandbox_spec
+from .spec import SandboxSpec
 
 
-class CaissonSandbox(BaseSandbox):
-    """A sandbox of one conversation for Deep Agents.
+class SandboxBackend(BaseSandbox):
+    """What every backend here does; its makers differ in which sandbox that is.
 
-    Making it asks the server whether the specification is allowed (`SandboxRefusedError` says why
-    not) and makes no sandbox: the first operation does. It may be used from threads and event
-    loops at once. Close it with `close()` or `aclose()`, or use it with `with`.
-
-    `thread_id` and `agent_id` come from the host, never from a model: `id` is made of them.
-    `legacy=True` is the contract before Deep Agents 0.7, for suites that still test it: `write`
-    refuses a file that exists, `glob` gives relative paths and directories.
+    It may be used from threads and event loops at once.
     """
 
-    def __init__(
-        self,
-        spec: SandboxSpec | None = None,
-        *,
-        client: Client | None = None,
-        thread_id: str | None = None,
-        agent_id: str = "",
-        legacy: bool = False,
-    ) -> None:
-        self._spec = spec or sandbox_spec()
-        check(self._spec)
+    def __init__(self, name: str, spec: SandboxSpec, shared: SharedSandbox, legacy: bool) -> None:
+        self._id = name
+        self._spec = spec
+        self._shared = shared
         self._legacy = legacy
-        body = SandboxFields(
-            profile=self._spec.profile,
-            network=self._spec.network,
-            ttl_ms=self._spec.ttl_ms,
-            env=self._spec.env or None,
-            resources=self._spec.resources or None,
-            transfer={"in": asdict(self._spec.limits), "out": asdict(self._spec.limits)},
-            writable_paths=self._spec.writable(),
-        )
-        owns_client = client is None
-        client = client or Client()
-        try:
-            explanation = client.sandboxes.explain(**body)
-            if not explanation.allowed:
-                raise SandboxRefusedError(explanation.code or "refused", explanation.detail or "")
-        except BaseException:
-            if owns_client:
-                client.close()
-            raise
-        parts = [
-            explanation.backend,
-            sorted(client.settings.scope.items()),
-            thread_id or str(uuid.uuid4()),
-            agent_id,
-            self._spec.kind,
-            self._spec.network,
-            sorted(self._spec.egress_allow),
-        ]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        self._id = f"caisson-{digest[:16]}"
-        self._shared = SharedSandbox(self._id, self._spec, body, client, owns_client)
-
-    @classmethod
-    async def acreate(cls, *args: Any, **kwargs: Any) -> CaissonSandbox:
-        """The same as calling the class, without blocking the event loop."""
-        return await asyncio.to_thread(cls, *args, **kwargs)
 
     @property
     def id(self) -> str:
-        """Stable for one conversation, agent and specification; not the id of an instance."""
         return self._id
 
     @property
     def sandbox_info(self) -> SandboxInfo | None:
-        """The sandbox that is used now; None before the first operation and after a disposal."""
+        """The sandbox that is used now; None where there is none."""
         return self._shared.info
 
     def close(self) -> bool:
@@ -114,13 +56,13 @@ class CaissonSandbox(BaseSandbox):
         """The same as `close`."""
         return await self._shared.aclose()
 
-    def __enter__(self) -> CaissonSandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> CaissonSandbox:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

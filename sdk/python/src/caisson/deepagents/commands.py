@@ -87,8 +87,8 @@ def _response(
             doomed = spec.after_unfinished == "dispose"
             ends.append(UNFINISHED.format(seconds=f"{seconds:g}") + (DISCARDED * doomed))
         case _:  # killed by somebody, lost: what it did is not known
-            doomed = True
-            ends.append(NO_RESULT + DISCARDED)
+            doomed = spec.after_unfinished != "keep_always"
+            ends.append(NO_RESULT + DISCARDED * doomed)
     if result.still_running > 0:
         notes.append(f"{result.still_running} of its processes still run")
     if result.truncated:

@@ -60,7 +60,7 @@ class Operation(Generic[R]):
 
     def dooms(self, end: BaseException, after_unfinished: str) -> bool:
         """Whether the sandbox must not be used again after this end."""
-        if isinstance(end, StopIteration):
+        if isinstance(end, StopIteration) or after_unfinished == "keep_always":
             return False
         if isinstance(end, DoomError):
             return True

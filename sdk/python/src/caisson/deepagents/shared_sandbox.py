@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from .._async.client import AsyncClient
-from .._fields import SandboxFields
 from .._sync.client import Client
 from ..errors import CaissonError
 from ..types import SandboxInfo
@@ -30,16 +29,24 @@ _CLOSE_SECONDS = 10.0
 
 
 class SharedSandbox:
+    """With `attached` it is that one, which is neither ended nor made again: then the
+    specification's `after_unfinished` is `keep_always`."""
+
     def __init__(
-        self, name: str, spec: SandboxSpec, body: SandboxFields, client: Client, owns_client: bool
+        self,
+        name: str,
+        spec: SandboxSpec,
+        client: Client,
+        owns_client: bool,
+        attached: SandboxInfo | None = None,
     ) -> None:
         self._name = name  # in the log
         self._spec = spec
-        self._body = body
+        self._body = spec.fields()
         self._client = client
         self._owns_client = owns_client
         self._async_client = AsyncClient(settings=client.settings)
-        self._gate = Admission(client.sandboxes.dispose)
+        self._gate = Admission(client.sandboxes.dispose, attached)
         self._ending: set[asyncio.Task[bool]] = set()
 
     @property

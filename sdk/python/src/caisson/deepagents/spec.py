@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from .._fields import SandboxFields
 from ..errors import SandboxRefusedError
 
 ARTIFACTS = ("/large_tool_results", "/conversation_history", "/blobs")
@@ -53,9 +54,10 @@ class SandboxSpec:
     """Seconds for a command, and for the sandbox before it, when the call names none."""
     max_output_bytes: int = 1 << 20
     limits: TransferLimits = TransferLimits()
-    after_unfinished: Literal["dispose", "keep"] = "dispose"
+    after_unfinished: Literal["dispose", "keep", "keep_always"] = "dispose"
     """What becomes of the sandbox after a command that timed out or was cancelled. `keep` relies
-    on the server, which ends the whole process tree and refuses a sandbox where it cannot."""
+    on the server, which ends the whole process tree and refuses a sandbox where it cannot.
+    `keep_always`, of sandboxes that others made, also keeps it when the end is not known."""
 
     @property
     def directory(self) -> str:
@@ -72,6 +74,18 @@ class SandboxSpec:
         there = (*_WRITABLE, *self.writable_paths)
         below = any(f"{self.directory}/".startswith(f"{path}/") for path in there)
         return [*self.writable_paths, *([] if below else [self.directory])]
+
+    def fields(self) -> SandboxFields:
+        """What the server is asked for."""
+        return SandboxFields(
+            profile=self.profile,
+            network=self.network,
+            ttl_ms=self.ttl_ms,
+            env=self.env or None,
+            resources=self.resources or None,
+            transfer={"in": asdict(self.limits), "out": asdict(self.limits)},
+            writable_paths=self.writable(),
+        )
 
 
 def sandbox_spec(
