@@ -23,6 +23,10 @@ namespace {
 
 constexpr int64_t kSpawnTimeoutMs = 10'000;
 constexpr int64_t kMaxPollMs = 16;
+// So many reads in a millisecond that bring no more than this together are too small.
+constexpr int kChatterReads = 16;
+constexpr size_t kChatterBytes = 16 * 1024;
+constexpr int64_t kRestMs = 1;
 
 }  // namespace
 
@@ -37,7 +41,8 @@ Exec::Exec(ExecContext& context, ExecSpec spec, uint64_t serial, std::function<v
 }
 
 Exec::~Exec() {
-  for (Loop::TimerId* timer : {&spawn_timer_, &timeout_timer_, &kill_timer_, &drain_timer_}) {
+  for (Loop::TimerId* timer :
+       {&spawn_timer_, &timeout_timer_, &kill_timer_, &drain_timer_, &rest_timer_}) {
     context_.loop.Cancel(*timer);
   }
   for (Stream& stream : streams_) CloseStream(stream);
@@ -319,12 +324,34 @@ void Exec::OnReadable(Stream& stream) {
       if (stream.left == 0) CloseStream(stream);
     }
     if (got > 0) WakeReaders();
+    if (got > 0 && !stream.draining && Chatters(static_cast<size_t>(got))) Rest();
     if (got > 0 && spec_.kill_on_limit && log_.over_limit() && !killing_) {
       Kill(ExitReason::kOutputLimit);
     }
   }
   UpdateReading();
   MaybeEnd();
+}
+
+bool Exec::Chatters(size_t got) {
+  int64_t now = MonotonicMs();
+  if (now != reads_at_ms_) {
+    reads_at_ms_ = now;
+    reads_ = 0;
+    read_bytes_ = 0;
+  }
+  reads_++;
+  read_bytes_ += got;
+  return reads_ >= kChatterReads && read_bytes_ <= kChatterBytes;
+}
+
+void Exec::Rest() {
+  if (resting_) return;
+  resting_ = true;
+  rest_timer_ = context_.loop.After(kRestMs, [this] {
+    resting_ = false;
+    UpdateReading();
+  });
 }
 
 void Exec::CloseStream(Stream& stream) {
@@ -340,9 +367,11 @@ void Exec::UpdateReading() {
   for (const OutputReader* reader : readers_) slowest = std::min(slowest, reader->position());
   bool room = log_.Room(slowest) > 0;
   for (Stream& stream : streams_) {
-    if (!stream.fd || stream.watched == room) continue;
+    // What a command has left behind is taken at once.
+    bool wanted = room && (!resting_ || stream.draining);
+    if (!stream.fd || stream.watched == wanted) continue;
     // An unwanted descriptor is forgotten, not only masked: a hang-up would be reported for ever.
-    if (room) {
+    if (wanted) {
       Stream* raw = &stream;
       stream.watched =
           context_.loop.Watch(stream.fd.get(), EPOLLIN, [this, raw](uint32_t) { OnReadable(*raw); })
@@ -480,7 +509,9 @@ ExitReason Exec::Reason(bool lost) const {
 
 void Exec::End(bool lost) {
   state_ = State::kEnded;
-  for (Loop::TimerId* timer : {&timeout_timer_, &drain_timer_}) context_.loop.Cancel(*timer);
+  for (Loop::TimerId* timer : {&timeout_timer_, &drain_timer_, &rest_timer_}) {
+    context_.loop.Cancel(*timer);
+  }
   for (Stream& stream : streams_) CloseStream(stream);
   if (!leader_over_) ended_monotonic_ms_ = MonotonicMs();
   if (!leader_over_ && supervisor_ < 0) context_.children.Forget(pid_);

@@ -132,6 +132,10 @@ class Exec {
 
   void OnReadable(Stream& stream);
   void CloseStream(Stream& stream);
+  // Counts a read; whether it was one of many small ones. They cost more than what they bring, so
+  // reading rests until more is there.
+  bool Chatters(size_t got);
+  void Rest();
   void UpdateReading();
   void BeginDrain();
   void WakeReaders();
@@ -178,6 +182,12 @@ class Exec {
   Loop::TimerId timeout_timer_;
   Loop::TimerId kill_timer_;
   Loop::TimerId drain_timer_;
+  // Of the current millisecond, see Chatters.
+  int64_t reads_at_ms_ = 0;
+  int reads_ = 0;
+  size_t read_bytes_ = 0;
+  bool resting_ = false;
+  Loop::TimerId rest_timer_;
   std::string exit_json_;
 };
 

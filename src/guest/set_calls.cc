@@ -146,7 +146,7 @@ void SetCalls::Apply(Connection& connection, const Json& body) {
   std::string path = fields.Required("path");
   const Json* list = fields.Member("files", Json::Type::kArray);
   if (list == nullptr) fields.Complain("`files` must be an array");
-  if (fields.error()) return connection.ReplyError(*fields.error());
+  if (list == nullptr || fields.error()) return connection.ReplyError(*fields.error());
   const SetPlace* set = Find(connection, path);
   if (set == nullptr) return;
   auto files = ReadSetFiles(*list);

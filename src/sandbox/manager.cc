@@ -275,18 +275,12 @@ Task<void> Manager::ReapOnce() {
   if (!owned) co_return;  // the store is busy: the next round comes soon
   if (instances) (void)co_await RemoveOrphans(std::move(*instances), *owned, listing);
   for (store::Store::Owned& one : *owned) {
-    std::string reason;
-    if (one.sandbox.status == SandboxStatus::kReleasing) {
-      reason = "deleted";
-    } else if (one.sandbox.status != SandboxStatus::kReady) {
-      continue;
-    } else if (one.sandbox.expires_at <= clock_.Now()) {
-      reason = "expired";
-    } else if (co_await IsIdle(one.sandbox.id)) {
-      reason = "idle";
-    } else {
-      continue;
-    }
+    bool ready = one.sandbox.status == SandboxStatus::kReady;
+    bool expired = ready && one.sandbox.expires_at <= clock_.Now();
+    std::string reason = expired ? "expired" : "";
+    if (one.sandbox.status == SandboxStatus::kReleasing) reason = "deleted";
+    if (ready && !expired && co_await IsIdle(one.sandbox.id)) reason = "idle";
+    if (reason.empty()) continue;
     Until patience(Deadline::After(clock_, kEndPatience), tasks_.stop());
     // A failure is tried again in the next round; the row stays as it is until then.
     (void)co_await End(std::move(one.scope), std::move(one.sandbox), SandboxStatus::kReleased,

@@ -41,6 +41,19 @@ uint64_t SkippedBytes(std::string_view gap) {
       json::ObjectReader(*fields).Int("skipped_bytes", 0, INT64_MAX).value_or(0));
 }
 
+// "[exit code 1; 2 of its processes still run]"
+std::string EndOf(const sandbox::ExecExit& exit) {
+  std::string text = exit.code.has_value()
+                         ? fmt::format("[exit code {}", *exit.code)
+                         : fmt::format("[no exit code: {}{}", NameOf(exit.reason),
+                                       exit.signal.empty() ? "" : ", signal " + exit.signal);
+  if (exit.reason == guest::ExitReason::kTimeout)
+    text += fmt::format(" after {} ms", exit.duration.count());
+  if (exit.still_running > 0)
+    text += fmt::format("; {} of its processes still run", exit.still_running);
+  return text + "]";
+}
+
 }  // namespace
 
 Task<Result<ToolOutcome>> SandboxTools::Execute(Guest guest, json::object arguments, Until until) {
@@ -93,17 +106,7 @@ Task<Result<ToolOutcome>> SandboxTools::Execute(Guest guest, json::object argume
       outcome.truncated = outcome.truncated || exit.stdout_truncated || exit.stderr_truncated;
       outcome.output = guest::ReplaceBadUtf8(outcome.output);
       if (!outcome.output.empty() && !outcome.output.ends_with('\n')) outcome.output += '\n';
-      if (exit.code.has_value()) {
-        outcome.output += fmt::format("[exit code {}", *exit.code);
-      } else {
-        outcome.output += fmt::format("[no exit code: {}{}", NameOf(exit.reason),
-                                      exit.signal.empty() ? "" : ", signal " + exit.signal);
-      }
-      if (exit.reason == guest::ExitReason::kTimeout)
-        outcome.output += fmt::format(" after {} ms", exit.duration.count());
-      if (exit.still_running > 0)
-        outcome.output += fmt::format("; {} of its processes still run", exit.still_running);
-      outcome.output += "]";
+      outcome.output += EndOf(exit);
       out.total = exit.stdout_bytes;
       err.total = exit.stderr_bytes;
       if (exit.kept.has_value()) {
