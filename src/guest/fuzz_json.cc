@@ -18,7 +18,7 @@ void Write(const caisson::guest::Json& json, caisson::guest::JsonWriter& out) {
     case Type::kInt:
       out.Int(json.AsInt());
       break;
-    case Type::kDouble:
+    case Type::kOtherNumber:
       out.Int(0);
       break;
     case Type::kString:

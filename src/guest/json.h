@@ -14,7 +14,8 @@ namespace caisson::guest {
 // One parsed value; owns its children. Of repeated keys the last counts.
 class Json {
  public:
-  enum class Type : uint8_t { kNull, kBool, kInt, kDouble, kString, kArray, kObject };
+  // No call wants a number that is no int64: what it is worth is not kept.
+  enum class Type : uint8_t { kNull, kBool, kInt, kOtherNumber, kString, kArray, kObject };
 
   // kInvalidJson with the byte offset when the text is not exactly one JSON value, is nested deeper
   // than 64, or holds more than 200,000 values (which would cost far more memory than its text).
@@ -24,7 +25,6 @@ class Json {
   bool is(Type type) const { return type_ == type; }
   bool AsBool() const { return integer_ != 0; }
   int64_t AsInt() const { return integer_; }
-  double AsDouble() const { return number_; }
   const std::string& AsString() const { return text_; }
   const std::vector<Json>& items() const { return items_; }       // of an array or object
   const std::vector<std::string>& keys() const { return keys_; }  // beside items(), of an object
@@ -35,7 +35,6 @@ class Json {
   friend class JsonParser;
   Type type_ = Type::kNull;
   int64_t integer_ = 0;
-  double number_ = 0;
   std::string text_;
   std::vector<Json> items_;
   std::vector<std::string> keys_;

@@ -14,10 +14,10 @@ TEST(JsonTest, ReadsValues) {
   EXPECT_EQ(json->Find("a")->AsInt(), 2);  // the last counts
   EXPECT_EQ(json->Find("b")->items().size(), 3U);
   EXPECT_EQ(json->Find("c")->AsString(), "é😀\n");
-  EXPECT_EQ(json->Find("d")->AsDouble(), -25.0);
+  EXPECT_TRUE(json->Find("d")->is(Json::Type::kOtherNumber));
   EXPECT_EQ(json->Find("e"), nullptr);
   EXPECT_EQ(Json::Parse("9223372036854775807")->AsInt(), INT64_MAX);
-  EXPECT_TRUE(Json::Parse("9223372036854775808")->is(Json::Type::kDouble));
+  EXPECT_TRUE(Json::Parse("9223372036854775808")->is(Json::Type::kOtherNumber));
 }
 
 TEST(JsonTest, RefusesWhatIsNotJson) {

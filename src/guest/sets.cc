@@ -26,12 +26,12 @@ std::string In(const SetPlace& set, std::string_view name) {
   return set.store + "/" + std::string(name);
 }
 
-std::string DigestOf(const std::vector<SetFile>& files) {
+std::string DigestOf(const SetFiles& files) {
   Sha256 hash;
-  for (const SetFile& file : files) {
+  for (const auto& [path, file] : files) {
     hash.Update(file.sha256);
     hash.Update(file.executable ? " x " : " - ");
-    hash.Update(file.path);
+    hash.Update(path);
     hash.Update("\n");
   }
   return hash.HexDigest();
@@ -68,27 +68,27 @@ Result<void> CopyFile(const std::string& from, const std::string& to, mode_t mod
   }
 }
 
-Result<void> PlaceFile(const SetPlace& set, const SetFile& file, const std::string& version) {
+Result<void> PlaceFile(const SetPlace& set, const SetFile& file, const std::string& target) {
   std::string blob = BlobPath(set, file.sha256);
-  std::string target = version + "/" + file.path;
   if (file.executable) return CopyFile(blob, target, 0555);
   if (::link(blob.c_str(), target.c_str()) == 0) return {};
   // Landlock before ABI 2 allows no link into another directory.
   if (errno == EXDEV) return CopyFile(blob, target, 0444);
-  return Fail(FileError(errno, file.path + ": link"));
+  return Fail(FileError(errno, "link"));
 }
 
 // A version that is not whole has another name.
-Result<void> MakeVersion(const Paths& paths, const SetPlace& set, const std::vector<SetFile>& files,
+Result<void> MakeVersion(const Paths& paths, const SetPlace& set, const SetFiles& files,
                          const std::string& name) {
   std::string final_path = In(set, name);
   if (::access(final_path.c_str(), F_OK) == 0) return {};
   std::string next = In(set, "next");
   CAISSON_TRY(RemoveFile(paths, FilePath{next}, true, true));
   CAISSON_TRY(Made(::mkdir(next.c_str(), 0755), "mkdir"));
-  for (const SetFile& file : files) {
-    CAISSON_TRY(paths.MakeParents(FilePath{next + "/" + file.path}));
-    CAISSON_TRY(PlaceFile(set, file, next));
+  for (const auto& [path, file] : files) {
+    std::string target = next + "/" + path;
+    CAISSON_TRY(paths.MakeParents(FilePath{target}));
+    CAISSON_TRY(PlaceFile(set, file, target));
   }
   if (::rename(next.c_str(), final_path.c_str()) != 0) return Fail(FileError(errno, "rename"));
   return {};
@@ -114,7 +114,7 @@ Result<void> Show(const SetPlace& set, const std::string& version) {
 }
 
 // What neither of two versions needs.
-Result<void> Clean(const Paths& paths, const SetPlace& set, const std::vector<SetFile>& files,
+Result<void> Clean(const Paths& paths, const SetPlace& set, const SetFiles& files,
                    const std::string& shown, const std::string& before) {
   CAISSON_ASSIGN(std::vector<std::string> versions, NamesIn(set.store));
   for (const std::string& name : versions) {
@@ -122,7 +122,7 @@ Result<void> Clean(const Paths& paths, const SetPlace& set, const std::vector<Se
     CAISSON_TRY(RemoveFile(paths, FilePath{In(set, name)}, true, true));
   }
   std::set<std::string_view> used;
-  for (const SetFile& file : files) used.insert(file.sha256);
+  for (const auto& [path, file] : files) used.insert(file.sha256);
   CAISSON_ASSIGN(std::vector<std::string> blobs, NamesIn(In(set, "blobs")));
   for (const std::string& name : blobs) {
     if (used.find(name) == used.end()) (void)::unlink(BlobPath(set, name).c_str());
@@ -161,32 +161,23 @@ std::string BlobPath(const SetPlace& set, std::string_view sha256) {
   return In(set, "blobs/" + std::string(sha256));
 }
 
-Result<std::vector<SetFile>> ReadSetFiles(const Json& list) {
+Result<SetFiles> ReadSetFiles(const Json& list) {
   if (list.items().size() > kMaxSetFiles) {
     return Fail(ErrorCode::kInvalidArgument,
                 "a set has at most " + Decimal(int64_t{kMaxSetFiles}) + " files");
   }
-  std::vector<SetFile> files;
+  SetFiles files;
   for (const Json& item : list.items()) {
     Fields fields(item);
-    SetFile file;
-    file.path = fields.Required("path");
-    file.sha256 = fields.Required("sha256");
-    file.executable = fields.Bool("executable", false);
+    std::string path = fields.Required("path");
+    SetFile file{fields.Required("sha256"), fields.Bool("executable", false)};
     if (fields.error()) return Fail(*fields.error());
-    if (!IsPathBelow(file.path)) {
-      return Fail(ErrorCode::kInvalidPath, "\"" + file.path + "\" is no path below the set's");
-    }
     if (!IsSha256(file.sha256)) {
       return Fail(ErrorCode::kInvalidArgument, "`sha256` must be 64 digits of lower-case hex");
     }
-    files.push_back(std::move(file));
-  }
-  std::ranges::sort(files, {}, &SetFile::path);
-  for (size_t i = 1; i < files.size(); i++) {
-    if (files[i].path == files[i - 1].path) {
-      return Fail(ErrorCode::kInvalidPath, "\"" + files[i].path + "\" comes twice");
-    }
+    const char* wrong = IsPathBelow(path) ? nullptr : "is no path below the set's";
+    if (wrong == nullptr && !files.emplace(path, std::move(file)).second) wrong = "comes twice";
+    if (wrong != nullptr) return Fail(ErrorCode::kInvalidPath, "\"" + path + "\" " + wrong);
   }
   return files;
 }
@@ -205,9 +196,9 @@ FileResult DescribeSet(const SetPlace& set) {
   return FileReply{json.Take(), std::nullopt};
 }
 
-FileResult ApplySet(const Paths& paths, const SetPlace& set, const std::vector<SetFile>& files) {
+FileResult ApplySet(const Paths& paths, const SetPlace& set, const SetFiles& files) {
   std::set<std::string> missing;
-  for (const SetFile& file : files) {
+  for (const auto& [path, file] : files) {
     if (::access(BlobPath(set, file.sha256).c_str(), F_OK) != 0) missing.insert(file.sha256);
   }
   std::string before = CurrentVersion(set);

@@ -8,9 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 #include "guest/config.h"
@@ -21,14 +21,14 @@
 namespace caisson::guest {
 
 struct SetFile {
-  std::string path;  // below the set's
   std::string sha256;
   bool executable = false;
 };
+using SetFiles = std::map<std::string, SetFile>;  // by path below the set's
 
-// The `files` of an apply, sorted by path. kInvalidArgument for what is no hash, kInvalidPath for
-// what is no path below the set, or a file and a directory at once.
-Result<std::vector<SetFile>> ReadSetFiles(const Json& files);
+// The `files` of an apply. kInvalidArgument for what is no hash, kInvalidPath for what is no path
+// below the set, or comes twice.
+Result<SetFiles> ReadSetFiles(const Json& files);
 bool IsSha256(std::string_view text);
 std::string BlobPath(const SetPlace& set, std::string_view sha256);
 
@@ -37,6 +37,6 @@ Result<void> OpenSet(const SetPlace& set);
 // Both reply with the JSON of section 6 and run with the guest's own authority; an apply may be
 // cut off anywhere and repeated.
 FileResult DescribeSet(const SetPlace& set);
-FileResult ApplySet(const Paths& paths, const SetPlace& set, const std::vector<SetFile>& files);
+FileResult ApplySet(const Paths& paths, const SetPlace& set, const SetFiles& files);
 
 }  // namespace caisson::guest
