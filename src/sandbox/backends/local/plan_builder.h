@@ -6,12 +6,12 @@
 // becomes read-only but the writable paths.
 //
 // Disk: all writable paths (work_dir, home_dir, /tmp, /var/tmp, /dev/shm and spec.writable_paths)
-// and the stores of read-only sets are directories of ONE tmpfs of resources.disk_bytes, so their sum is limited and none has a
-// share of its own. Its pages count as memory of whoever writes them first: of the commands (within
-// resources.memory_bytes) or of the guest, whose own limit is therefore 64 MiB + disk_bytes. A
-// sandbox takes at most memory_bytes + disk_bytes + 64 MiB. A workspace directory of the host is
-// bound instead of the work_dir; the kernel does not limit its size, so that a spec that requires
-// the disk limit is refused.
+// and the stores of read-only sets are directories of ONE tmpfs of resources.disk_bytes, so their
+// sum is limited and none has a share of its own. Its pages count as memory of whoever writes them
+// first: of the commands (within resources.memory_bytes) or of the guest, whose own limit is
+// therefore 64 MiB + disk_bytes. A sandbox takes at most memory_bytes + disk_bytes + 64 MiB. A
+// workspace directory of the host is bound instead of the work_dir; the kernel does not limit its
+// size, so that a spec that requires the disk limit is refused.
 #pragma once
 
 #include <cstdint>
