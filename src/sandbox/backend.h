@@ -74,6 +74,15 @@ struct Acquired {
   std::vector<Step> steps;
 };
 
+// What a sandbox uses now. Nothing where this host does not tell.
+struct Usage {
+  std::optional<Micros> cpu;                  // of its commands, since it was made
+  std::optional<uint64_t> memory_bytes;       // of its commands, with what they have written
+  std::optional<uint64_t> memory_peak_bytes;  // at most so far
+  std::optional<uint64_t> pids;               // of its commands
+  std::optional<uint64_t> disk_bytes;         // of all writable paths together
+};
+
 // What is gone and what is not. All confirmed means: nothing of it is left on the host.
 struct Termination {
   bool instance_gone = false;  // processes
@@ -98,6 +107,8 @@ class Backend {
   virtual Task<Result<Acquired>> Acquire(InstanceRef ref, SandboxSpec spec, Until until) = 0;
   // Finds a living instance again. kSandboxLost when there is none (confirmed).
   virtual Task<Result<Acquired>> Attach(InstanceRef ref, Until until) = 0;
+  // kSandboxLost when there is no living instance.
+  virtual Task<Result<Usage>> MeasureUsage(InstanceRef ref, Until until) = 0;
   // kNotSupported where the declaration says so.
   virtual Task<Result<void>> Suspend(InstanceRef ref, Until until) = 0;
   virtual Task<Result<void>> Resume(InstanceRef ref, Until until) = 0;
