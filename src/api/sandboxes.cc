@@ -83,6 +83,32 @@ Task<Result<Reply>> Show(Context& context) {
   co_return Reply::Json(200, ToJson(row));
 }
 
+// Beside each number the limit of the spec; null is what this host does not tell.
+Task<Result<Reply>> ShowUsage(Context& context) {
+  CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
+  CAISSON_CO_ASSIGN(SandboxId id, SandboxId::Parse(context.Param("id")));
+  CAISSON_CO_ASSIGN(store::SandboxRow row,
+                    co_await context.services.store.GetSandbox(context.scope, id));
+  CAISSON_CO_ASSIGN(sandbox::SandboxSpec spec, sandbox::SpecFromLedger(row.spec));
+  CAISSON_CO_ASSIGN(sandbox::Usage usage,
+                    co_await sandboxes->MeasureUsage(context.scope, std::move(id),
+                                                     Within(context, kGuestCallTime)));
+  auto number = [](const std::optional<uint64_t>& value) {
+    return value.has_value() ? json::value(*value) : json::value();
+  };
+  std::optional<uint64_t> cpu_ms;
+  if (usage.cpu.has_value()) cpu_ms = static_cast<uint64_t>(usage.cpu->count() / 1000);
+  co_return Reply::Json(200, {{"cpu_ms", number(cpu_ms)},
+                              {"cpus", spec.resources.cpus},
+                              {"memory_bytes", number(usage.memory_bytes)},
+                              {"memory_peak_bytes", number(usage.memory_peak_bytes)},
+                              {"memory_limit_bytes", spec.resources.memory_bytes},
+                              {"pids", number(usage.pids)},
+                              {"pids_limit", spec.resources.pids},
+                              {"disk_bytes", number(usage.disk_bytes)},
+                              {"disk_limit_bytes", spec.resources.disk_bytes}});
+}
+
 Task<Result<Reply>> Delete(Context& context) {
   CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
   CAISSON_CO_ASSIGN(SandboxId id, SandboxId::Parse(context.Param("id")));
@@ -120,6 +146,10 @@ constexpr std::array kSchemas{
     Schema{"SandboxDecision",
            "allowed:bool backend?:string profile?:string isolation?:string code?:string "
            "detail?:string"},
+    Schema{"SandboxUsage",
+           "cpu_ms:int|null cpus:number memory_bytes:int|null memory_peak_bytes:int|null "
+           "memory_limit_bytes:int pids:int|null pids_limit:int disk_bytes:int|null "
+           "disk_limit_bytes:int"},
     Schema{"SandboxTransfer", "in:TransferCaps out:TransferCaps"},
     Schema{"TransferCaps", "max_files:int max_file_bytes:int max_total_bytes:int"},
     Schema{"SandboxResources",
@@ -135,6 +165,9 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/sandboxes", "List sandboxes, also those that are gone.", "",
           PageOf("Sandbox"), List},
     Route{"GET", "/v1/sandboxes/{id}", "Show a sandbox.", "", One("Sandbox"), Show},
+    Route{"GET", "/v1/sandboxes/{id}/usage",
+          "Show what a sandbox uses now, beside its limits; null is what the host does not tell.",
+          "", One("SandboxUsage"), ShowUsage},
     Route{"DELETE", "/v1/sandboxes/{id}", "End a sandbox; the answer is the receipt.", "",
           One("Sandbox"), Delete},
 };

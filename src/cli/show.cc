@@ -1,5 +1,5 @@
-// caisson sessions|agents|providers|sandboxes list|show, sandboxes create|explain|delete, runs
-// cancel, events.
+// caisson sessions|agents|providers|sandboxes list|show, sandboxes create|explain|usage|delete,
+// runs cancel, events.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -182,6 +182,8 @@ void AddShow(CLI::App& app, Host& host, int& exit_code) {
       AddSpec(group, "create", "Make one", "/v1/sandboxes", host, exit_code);
       AddSpec(group, "explain", "Say whether one would be made, and why not; makes nothing",
               "/v1/sandboxes:explain", host, exit_code);
+      AddAsk(group, "usage", "Show what one uses now, beside its limits", "GET",
+             "/v1/sandboxes/{}/usage", host, exit_code);
       AddAsk(group, "delete", "End one; prints the receipt", "DELETE", "/v1/sandboxes/{}", host,
              exit_code);
     }

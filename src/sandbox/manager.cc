@@ -153,6 +153,16 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
                  fmt::format("sandbox {} is {}", id.text(), ends ? "ending" : NameOf(row.status)));
 }
 
+Task<Result<Usage>> Manager::MeasureUsage(Scope scope, SandboxId id, Until until) {
+  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(std::move(scope), std::move(id)));
+  if (row.status != SandboxStatus::kReady) {
+    bool over = IsTerminal(row.status);
+    co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
+                   fmt::format("sandbox {} is {}", row.id.text(), NameOf(row.status)));
+  }
+  co_return co_await backend_.MeasureUsage(RefOf(row), std::move(until));
+}
+
 Task<Result<SandboxRow>> Manager::Delete(Scope scope, SandboxId id,
                                          std::optional<uint64_t> generation, Until until) {
   CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(scope, id));

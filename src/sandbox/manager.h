@@ -62,6 +62,8 @@ class Manager {
   // first: one that is gone is recorded as lost and told as kSandboxLost, never replaced silently.
   // kSandboxNotReady in the other states.
   Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
+  // What it uses now; no activity. kSandboxNotReady where it is not ready.
+  Task<Result<Usage>> MeasureUsage(Scope scope, SandboxId id, Until until);
   // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
   // again until it is. `generation` must be the row's, if given, unless
   // that is being ended or over.

@@ -198,6 +198,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
     return Ask(method, sandboxes + path, box + path + query, body);
   };
   in_box("GET", "", "");
+  in_box("GET", "/usage", "");
   AskPath("GET", "/v1/sandboxes");
   for (const char* command :
        {"echo hi", R"(printf '\377'; printf '\377' >&2)", "kill -9 $$", "yes | head -c 200000"}) {

@@ -105,6 +105,29 @@ TEST_F(SandboxesTest, WhatHasNoRowIsRemovedWhileTheServerRuns) {
   EXPECT_EQ(Exec(kept, "echo alive").Text("stdout"), "alive\n");
 }
 
+TEST_F(SandboxesTest, WhatOneUsesIsShownBesideItsLimits) {
+  std::string id = Make(R"({"resources":{"disk_bytes":67108864,"pids":100}})");
+  auto usage = [&](const std::string& field) {
+    json::object all = server_->Call("GET", "/v1/sandboxes/" + id + "/usage").Json();
+    return all.at(field).is_null() ? -1 : all.at(field).to_number<int64_t>();
+  };
+  int64_t disk = usage("disk_bytes");
+  EXPECT_EQ(usage("pids"), 0);
+  EXPECT_EQ(usage("pids_limit"), 100);
+  EXPECT_EQ(usage("disk_limit_bytes"), 67108864);
+  Exec(id, "head -c 10000000 /dev/zero > file; sleep 300 > /dev/null 2>&1 &");
+  Exec(id, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done");
+  EXPECT_EQ(usage("pids"), 1);
+  EXPECT_GE(usage("disk_bytes"), disk + 10'000'000);
+  EXPECT_GE(usage("memory_bytes"), 10'000'000);  // what commands write counts as theirs
+  EXPECT_GE(usage("memory_peak_bytes"), usage("memory_bytes") - 1'000'000);
+  EXPECT_GT(usage("cpu_ms"), 0);
+  Finished shown = RunCaisson({"sandboxes", "usage", id, "--server", server_->url()});
+  EXPECT_THAT(shown.out, HasSubstr("disk_bytes"));
+  server_->Call("DELETE", "/v1/sandboxes/" + id);
+  EXPECT_EQ(server_->Call("GET", "/v1/sandboxes/" + id + "/usage").Text("code"), "sandbox_lost");
+}
+
 TEST_F(SandboxesTest, ACallThatLastsIsActivity) {
   std::string id = Make(R"({"idle_ms":1000})");
   std::string other = Make(R"({"idle_ms":1000})");

@@ -355,5 +355,7 @@ def test_a_sandbox_has_a_working_directory_and_lifetimes_of_its_own(client: Clie
         with pytest.raises(InvalidRequestError, match="max_exec_ms"):
             box.exec("true", timeout=2)
         assert box.exec("sleep 60").reason == "timeout"
+        usage = box.usage()
+        assert usage.disk_bytes and usage.disk_bytes < usage.disk_limit_bytes and usage.pids == 0
     refused = client.sandboxes.explain(min_isolation="microvm")
     assert (refused.allowed, refused.code) == (False, "isolation_not_permitted")

@@ -66,6 +66,21 @@ class Explanation:
     detail: str | None = None
 
 
+@dataclass(frozen=True)
+class SandboxUsage:
+    """What a sandbox uses now, beside its limits; None is what the host does not tell."""
+
+    cpus: float
+    memory_limit_bytes: int
+    pids_limit: int
+    disk_limit_bytes: int
+    cpu_ms: int | None = None
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    pids: int | None = None
+    disk_bytes: int | None = None
+
+
 # Commands.
 
 

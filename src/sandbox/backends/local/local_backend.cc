@@ -15,6 +15,7 @@
 #include "json/reader.h"
 #include "net/dialer.h"
 #include "sandbox/backends/local/plan_builder.h"
+#include "sandbox/backends/local/usage.h"
 #include "sandbox/embedded_guest.h"
 #include "sandbox/seccomp_policy.h"
 
@@ -263,6 +264,14 @@ Task<Result<Acquired>> LocalBackend::Attach(InstanceRef ref, Until until) {
   CAISSON_CO_TRY(co_await launcher_->Find(instance->process, until));
   if (instance->token.empty()) co_return Fail(ErrorCode::kSandboxLost, "its token is gone");
   co_return Reach(ref.id, *instance);
+}
+
+Task<Result<Usage>> LocalBackend::MeasureUsage(InstanceRef ref, Until until) {
+  CAISSON_CO_ASSIGN(Instance instance, ReadInstance(ref));
+  // While this is held, the pid is nobody else's.
+  CAISSON_CO_ASSIGN(UniqueFd alive, co_await launcher_->Find(instance.process, std::move(until)));
+  co_return local::MeasureUsage(instance.cgroups,
+                                fmt::format("/proc/{}/root", instance.process.pid));
 }
 
 Task<Result<void>> LocalBackend::Suspend(InstanceRef, Until) {

@@ -39,6 +39,7 @@ class LocalBackend final : public Backend {
   Result<void> Check(const SandboxSpec& spec) const override;
   Task<Result<Acquired>> Acquire(InstanceRef ref, SandboxSpec spec, Until until) override;
   Task<Result<Acquired>> Attach(InstanceRef ref, Until until) override;
+  Task<Result<Usage>> MeasureUsage(InstanceRef ref, Until until) override;
   Task<Result<void>> Suspend(InstanceRef ref, Until until) override;
   Task<Result<void>> Resume(InstanceRef ref, Until until) override;
   Task<Result<Termination>> Terminate(InstanceRef ref, Until until) override;

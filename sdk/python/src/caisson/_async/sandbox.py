@@ -14,7 +14,7 @@ from .._fields import CommandFields
 from .._http import Call
 from .._transport import AsyncLock, AsyncTransport
 from ..errors import CaissonError, ConnectionFailedError, SandboxGoneError
-from ..types import ExecOutput, ExecResult, SandboxInfo
+from ..types import ExecOutput, ExecResult, SandboxInfo, SandboxUsage
 from .execs import AsyncExecs, AsyncExecStream
 from .files import AsyncFiles, AsyncSearch
 from .sets import AsyncSets
@@ -184,6 +184,9 @@ class AsyncSandbox:
                 return True
             await asyncio.sleep(_SETTLE_SECONDS)
         return False
+
+    async def usage(self) -> SandboxUsage:
+        return await self.run(_calls.sandbox_usage)
 
     async def delete(self) -> SandboxInfo:
         """Ends the sandbox, attached ones as well; the receipt. Raises when that fails."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._fields import SandboxFields
 from .._http import CLOSE_SECONDS, Call, part
-from ..types import Explanation, Page, SandboxInfo, make
+from ..types import Explanation, Page, SandboxInfo, SandboxUsage, make
 from .common import get_call, json_call, one, page, with_key
 
 
@@ -42,6 +42,10 @@ def explain_sandbox(spec: Mapping[str, Any]) -> Call[Explanation]:
 
 def get_sandbox(sandbox: str) -> Call[SandboxInfo]:
     return get_call(f"/v1/sandboxes/{part(sandbox)}", one(SandboxInfo))
+
+
+def sandbox_usage(sandbox: str) -> Call[SandboxUsage]:
+    return get_call(f"/v1/sandboxes/{part(sandbox)}/usage", one(SandboxUsage))
 
 
 def list_sandboxes(limit: int | None, cursor: str | None) -> Call[Page[SandboxInfo]]:

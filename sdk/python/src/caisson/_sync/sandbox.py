@@ -15,7 +15,7 @@ from .._fields import CommandFields
 from .._http import Call
 from .._transport import SyncLock, SyncTransport
 from ..errors import CaissonError, ConnectionFailedError, SandboxGoneError
-from ..types import ExecOutput, ExecResult, SandboxInfo
+from ..types import ExecOutput, ExecResult, SandboxInfo, SandboxUsage
 from .execs import Execs, ExecStream
 from .files import Files, Search
 from .sets import Sets
@@ -185,6 +185,9 @@ class Sandbox:
                 return True
             time.sleep(_SETTLE_SECONDS)
         return False
+
+    def usage(self) -> SandboxUsage:
+        return self.run(_calls.sandbox_usage)
 
     def delete(self) -> SandboxInfo:
         """Ends the sandbox, attached ones as well; the receipt. Raises when that fails."""
