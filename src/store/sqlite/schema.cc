@@ -11,7 +11,7 @@ namespace {
 // Migrations, in order; the store's version is the number of those that were run. One that was
 // released is never changed: a new one follows. Expand first, contract a release later.
 // Times are Unix microseconds. `scope` is the canonical JSON of a Scope.
-constexpr std::array<const char*, 1> kMigrations{R"sql(
+constexpr std::array<const char*, 2> kMigrations{R"sql(
 CREATE TABLE definitions (
   scope TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
   json TEXT NOT NULL, digest TEXT NOT NULL, revision INTEGER NOT NULL,
@@ -66,6 +66,9 @@ CREATE UNIQUE INDEX sandboxes_one_live ON sandboxes (session, kind)
 CREATE UNIQUE INDEX sandboxes_uids ON sandboxes (uid_base)
   WHERE uid_base <> 0 AND status NOT IN ('released', 'failed', 'lost');
 CREATE INDEX sandboxes_live ON sandboxes (status) WHERE status NOT IN ('released', 'failed', 'lost');
+)sql",
+                                                 R"sql(
+CREATE INDEX sandboxes_by_session ON sandboxes (session, kind, created_at) WHERE session <> '';
 )sql"};
 
 Result<int64_t> Version(Database& database) {
