@@ -28,6 +28,7 @@ Task<Result<json::object>> ReadJson(Context& context) {
                    "the body must be application/json; set Content-Type accordingly");
   }
   CAISSON_CO_ASSIGN(std::string body, co_await context.request.ReadWholeBody(kMaxJsonBody));
+  if (body.empty()) co_return json::object();
   co_return json::ParseObject(body);
 }
 

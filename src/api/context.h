@@ -67,6 +67,7 @@ using ApiHandler = Task<Result<Reply>> (*)(Context& context);
 inline constexpr size_t kMaxJsonBody = 4 << 20;
 
 // The body as a JSON object; kUnsupportedMediaType unless it says that it is JSON (or nothing).
+// Without a body it is an empty one.
 Task<Result<json::object>> ReadJson(Context& context);
 // `limit` and `cursor` of a list.
 Result<store::PageRequest> ReadPage(Context& context);

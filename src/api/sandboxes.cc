@@ -122,6 +122,38 @@ Task<Result<Reply>> Delete(Context& context) {
   co_return Reply::Json(200, ToJson(row));
 }
 
+std::string_view NameOf(sandbox::Manager::ReleaseStatus status) {
+  using Status = sandbox::Manager::ReleaseStatus;
+  switch (status) {
+    case Status::kComplete:
+      return "complete";
+    case Status::kPending:
+      return "pending";
+    case Status::kBusy:
+      return "busy";
+    case Status::kAbsent:
+      return "absent";
+  }
+  return "";
+}
+
+Task<Result<Reply>> Release(Context& context) {
+  CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
+  CAISSON_CO_ASSIGN(SessionId id, SessionId::Parse(context.Param("id")));
+  CAISSON_CO_ASSIGN(json::object body, co_await ReadJson(context));
+  json::ObjectReader reader(body);
+  bool idle_only = reader.Bool("idle_only").value_or(true);
+  CAISSON_CO_TRY(reader.Finish(json::ObjectReader::Unknown::kRefuse));
+  CAISSON_CO_ASSIGN(sandbox::Manager::Released released,
+                    co_await sandboxes->Release(context.scope, std::move(id), idle_only,
+                                                Within(context, kDeleteTime)));
+  json::object answer{{"status", NameOf(released.status)}};
+  if (released.row.has_value()) answer["sandbox"] = ToJson(*released.row);
+  co_return Reply::Json(200, std::move(answer));
+}
+
+constexpr std::string_view kReleaseSchema =
+    R"({"type":"object","properties":{"idle_only":{"type":"boolean"}}})";
 constexpr std::string_view kCreateSchema =
     R"({"type":"object","properties":{"profile":{"type":"string"},
 "session_id":{"type":"string"},"network":{"enum":["closed","allow_list","named","unrestricted"]},
@@ -146,6 +178,7 @@ constexpr std::array kSchemas{
     Schema{"SandboxDecision",
            "allowed:bool backend?:string profile?:string isolation?:string code?:string "
            "detail?:string"},
+    Schema{"ReleasedSandbox", "status:complete|pending|busy|absent sandbox?:Sandbox"},
     Schema{"SandboxUsage",
            "cpu_ms:int|null cpus:number memory_bytes:int|null memory_peak_bytes:int|null "
            "memory_limit_bytes:int pids:int|null pids_limit:int disk_bytes:int|null "
@@ -168,6 +201,9 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/sandboxes/{id}/usage",
           "Show what a sandbox uses now, beside its limits; null is what the host does not tell.",
           "", One("SandboxUsage"), ShowUsage},
+    Route{"POST", "/v1/sessions/{id}/sandboxes:release",
+          "End the session's sandbox, unless it is busy; the session stays.", kReleaseSchema,
+          One("ReleasedSandbox"), Release},
     Route{"DELETE", "/v1/sandboxes/{id}", "End a sandbox; the answer is the receipt.", "",
           One("Sandbox"), Delete},
 };

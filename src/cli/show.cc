@@ -1,5 +1,5 @@
-// caisson sessions|agents|providers|sandboxes list|show, sandboxes create|explain|usage|delete,
-// runs cancel, events.
+// caisson sessions|agents|providers|sandboxes list|show, sessions release, sandboxes
+// create|explain|usage|delete, runs cancel, events.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -178,6 +178,10 @@ void AddShow(CLI::App& app, Host& host, int& exit_code) {
     });
     AddAsk(group, "show", "Show one", "GET", fmt::format("/v1/{}/{{}}", resource.name), host,
            exit_code);
+    if (std::string_view(resource.name) == "sessions") {
+      AddAsk(group, "release", "End the sandbox of one, unless it is busy; the session stays",
+             "POST", "/v1/sessions/{}/sandboxes:release", host, exit_code);
+    }
     if (std::string_view(resource.name) == "sandboxes") {
       AddSpec(group, "create", "Make one", "/v1/sandboxes", host, exit_code);
       AddSpec(group, "explain", "Say whether one would be made, and why not; makes nothing",

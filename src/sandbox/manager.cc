@@ -114,15 +114,48 @@ Task<Result<SandboxRow>> Manager::Provision(Scope scope, SandboxRow row, Sandbox
                           std::move(acquired->instance), "provisioned", took);
 }
 
-Task<Result<SandboxRow>> Manager::ForSession(Scope scope, SessionId session, SandboxSpec spec,
-                                             Until until) {
+std::shared_ptr<Manager::SessionLock> Manager::LockOf(const SessionId& session) {
+  std::erase_if(session_locks_, [](const auto& known) { return known.second.expired(); });
   std::weak_ptr<SessionLock>& known = session_locks_[session.text()];
   auto lock = known.lock();
   if (!lock) known = lock = std::make_shared<SessionLock>();
+  return lock;
+}
+
+Task<Result<Manager::Released>> Manager::Release(Scope scope, SessionId session, bool idle_only,
+                                                 Until until) {
+  auto lock = LockOf(session);
   auto guard = co_await lock->mutex.Lock();
-  CAISSON_CO_ASSIGN(auto row, co_await store_.FindSandbox(scope, session, std::string(kMain)));
+  CAISSON_CO_ASSIGN(auto last, co_await store_.LastSandbox(scope, session, std::string(kMain)));
+  if (!last.has_value()) co_return Released{ReleaseStatus::kAbsent, std::nullopt};
+  if (IsTerminal(last->status)) co_return Released{ReleaseStatus::kComplete, std::move(last)};
+  if (idle_only && last->status == SandboxStatus::kReady) {
+    CAISSON_CO_ASSIGN(bool used, co_await InUse(last->id, until));
+    // Last, so that nothing is awaited between this answer and the end.
+    CAISSON_CO_ASSIGN(store::SessionRow row, co_await store_.GetSession(scope, std::move(session)));
+    auto live = live_.find(last->id.text());
+    used = used || (live != live_.end() && live->second.client.use_count() > 1);
+    if (used || !row.active_run.empty()) co_return Released{ReleaseStatus::kBusy, std::move(last)};
+  }
+  SandboxId id = last->id;
+  auto ended = co_await End(scope, std::move(*last), SandboxStatus::kReleased, "released", until);
+  if (ended && IsTerminal(ended->status)) {
+    co_return Released{ReleaseStatus::kComplete, std::move(*ended)};
+  }
+  if (!ended && ended.error().code != ErrorCode::kTerminationUnconfirmed) {
+    co_return Fail(std::move(ended.error()));
+  }
+  CAISSON_CO_ASSIGN(SandboxRow now, co_await store_.GetSandbox(std::move(scope), std::move(id)));
+  co_return Released{ReleaseStatus::kPending, std::move(now)};
+}
+
+Task<Result<SandboxRow>> Manager::ForSession(Scope scope, SessionId session, SandboxSpec spec,
+                                             Until until) {
+  auto lock = LockOf(session);
+  auto guard = co_await lock->mutex.Lock();
+  CAISSON_CO_ASSIGN(auto row, co_await store_.LastSandbox(scope, session, std::string(kMain)));
   if (row.has_value() && row->status == SandboxStatus::kReady) co_return std::move(*row);
-  if (row.has_value()) {
+  if (row.has_value() && !IsTerminal(row->status)) {
     co_return Fail(ErrorCode::kSandboxNotReady,
                    fmt::format("the session's sandbox {} is {}; delete it to get a new one",
                                row->id.text(), NameOf(row->status)));
@@ -304,6 +337,14 @@ void Manager::AddLive(const SandboxId& id, std::shared_ptr<GuestClient> client,
   live_[id.text()] = {std::move(client), lifetimes.idle, clock_.MonoNow()};
 }
 
+Task<Result<bool>> Manager::InUse(SandboxId id, Until until) {
+  auto found = live_.find(id.text());
+  if (found == live_.end()) co_return false;
+  if (found->second.client.use_count() > 1) co_return true;
+  std::shared_ptr<GuestClient> client = found->second.client;
+  co_return co_await client->Busy(std::move(until));
+}
+
 // Nothing may be awaited between this answer and the end: a call could come in.
 Task<bool> Manager::IsIdle(SandboxId id) {
   auto found = live_.find(id.text());
@@ -312,12 +353,10 @@ Task<bool> Manager::IsIdle(SandboxId id) {
   bool used = found->second.client.use_count() > 1;
   if (!used && clock_.MonoNow() - active_at < found->second.idle) co_return false;
   if (!used) {
-    std::shared_ptr<GuestClient> client = found->second.client;
     Until patience(Deadline::After(clock_, kSignOfLife), tasks_.stop());
-    auto busy = co_await client->Busy(std::move(patience));
-    if (!busy) co_return false;  // whoever uses it next finds out why
-    used = *busy;
-    client.reset();
+    auto in_use = co_await InUse(id, std::move(patience));
+    if (!in_use) co_return false;  // whoever uses it next finds out why
+    used = *in_use;
     found = live_.find(id.text());
     if (found == live_.end()) co_return false;
     used = used || found->second.client.use_count() > 1 || found->second.active_at != active_at;

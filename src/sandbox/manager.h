@@ -64,6 +64,18 @@ class Manager {
   Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
   // What it uses now; no activity. kSandboxNotReady where it is not ready.
   Task<Result<Usage>> MeasureUsage(Scope scope, SandboxId id, Until until);
+  enum class ReleaseStatus : uint8_t {
+    kComplete,  // it is gone; the row is the receipt, again and again
+    kPending,   // it is being removed: tried again until it is gone
+    kBusy,      // a run, a call or a command is in it, and only an idle one was to be released
+    kAbsent,    // the session has never had one
+  };
+  struct Released {
+    ReleaseStatus status{};
+    std::optional<store::SandboxRow> row;
+  };
+  // Ends the session's sandbox; the session and its history stay, and its next run gets a new one.
+  Task<Result<Released>> Release(Scope scope, SessionId session, bool idle_only, Until until);
   // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
   // again until it is. `generation` must be the row's, if given, unless
   // that is being ended or over.
@@ -107,6 +119,8 @@ class Manager {
     Millis idle;
     MonoTime active_at;
   };
+  // Whether a call or a command is in it.
+  Task<Result<bool>> InUse(SandboxId id, Until until);
   Task<bool> IsIdle(SandboxId id);
   void AddLive(const SandboxId& id, std::shared_ptr<GuestClient> client,
                const Lifetimes& lifetimes);
@@ -115,6 +129,7 @@ class Manager {
   struct SessionLock {
     net::Mutex mutex;
   };
+  std::shared_ptr<SessionLock> LockOf(const SessionId& session);
   std::map<std::string, std::weak_ptr<SessionLock>> session_locks_;
   net::TaskGroup tasks_;
 };

@@ -189,7 +189,8 @@ class Store {
   virtual StoreTask<SandboxRow> RequestSandbox(Scope scope, NewSandbox sandbox,
                                                Idempotency idempotency) = 0;
   virtual StoreTask<SandboxRow> GetSandbox(Scope scope, SandboxId id) = 0;
-  virtual StoreTask<std::optional<SandboxRow>> FindSandbox(Scope scope, SessionId session,
+  // The newest of that kind, whatever became of it.
+  virtual StoreTask<std::optional<SandboxRow>> LastSandbox(Scope scope, SessionId session,
                                                            std::string kind) = 0;
   virtual StoreTask<Page<SandboxRow>> ListSandboxes(Scope scope, PageRequest page) = 0;
   virtual StoreTask<SandboxRow> ChangeSandbox(Scope scope, SandboxId id, uint64_t generation,

@@ -368,7 +368,11 @@ TEST_F(StoreSuite, SandboxesLiveByTheirTable) {
   EXPECT_EQ(Do(store_->LiveSandboxes()).value().size(), 1u);
   EXPECT_EQ(change(SandboxStatus::kFailed, 2).value().status, SandboxStatus::kFailed);
   EXPECT_TRUE(Do(store_->LiveSandboxes()).value().empty());
-  EXPECT_FALSE(Do(store_->FindSandbox(Scope::Root(), session.id, "main")).value().has_value());
+  auto last = [&](std::string kind) {
+    return Do(store_->LastSandbox(Scope::Root(), session.id, std::move(kind))).value();
+  };
+  EXPECT_EQ(last("main").value().status, SandboxStatus::kFailed);
+  EXPECT_FALSE(last("other").has_value());
   EXPECT_EQ(Do(store_->RequestSandbox(Scope::Root(), second, {})).value().uid_base, row.uid_base)
       << "uids of a sandbox that is gone are free again";
 }

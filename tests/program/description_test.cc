@@ -252,6 +252,7 @@ TEST_F(DescriptionTest, EveryAnswerIsAsDescribed) {
   in_box("POST", "/search/grep", "", R"({"path":".","pattern":"^2$","regex":true,"before":1})");
   in_box("POST", "/files/remove", "", R"({"path":"dir","recursive":true})");
   in_box("DELETE", "", "");
+  Ask("POST", "/v1/sessions/{id}/sandboxes:release", here + "/sandboxes:release", "{}");
   in_box("GET", "", "");
   AskPath("GET", "/v1/sandboxes");
 

@@ -105,6 +105,33 @@ TEST_F(SandboxesTest, WhatHasNoRowIsRemovedWhileTheServerRuns) {
   EXPECT_EQ(Exec(kept, "echo alive").Text("stdout"), "alive\n");
 }
 
+TEST_F(SandboxesTest, ASessionReleasesItsSandboxAndStays) {
+  std::string session = MakeSession("http://127.0.0.1:9");  // its model is never asked
+  std::string path = "/v1/sessions/" + session + "/sandboxes:release";
+  auto release = [&](const std::string& body = "") { return server_->Call("POST", path, body); };
+  EXPECT_EQ(release().Text("status"), "absent");
+  std::string spec = fmt::format(R"({{"session_id":"{}"}})", session);
+  std::string id = Make(spec);
+  server_->Call("POST", "/v1/sandboxes/" + id + "/execs", R"({"id":"work","command":"sleep 300"})");
+  EXPECT_EQ(release().Text("status"), "busy");
+  EXPECT_EQ(StatusOf(id), "ready");
+  EXPECT_EQ(release(R"({"idle_only":false})").Text("status"), "complete");
+  EXPECT_EQ(StatusOf(id), "released: released");
+  // The receipt stays what it is, also for another server.
+  EXPECT_EQ(server_->service().Stop(SIGKILL), 137);
+  server_->Start();
+  json::object again = release().Json();
+  EXPECT_EQ(again["status"], "complete");
+  EXPECT_EQ(std::string(again["sandbox"].at("id").as_string()), id);
+  std::string next = Make(spec);
+  EXPECT_NE(next, id);
+  Finished idle = RunCaisson({"sessions", "release", session, "--server", server_->url()});
+  EXPECT_THAT(idle.out, HasSubstr("complete")) << idle.err;
+  EXPECT_THAT(StatusOf(next), HasSubstr("released"));
+  EXPECT_EQ(server_->Call("GET", "/v1/sessions/" + session).status, 200);
+  EXPECT_EQ(server_->Call("POST", "/v1/sessions/ses_none/sandboxes:release", "{}").status / 100, 4);
+}
+
 TEST_F(SandboxesTest, WhatOneUsesIsShownBesideItsLimits) {
   std::string id = Make(R"({"resources":{"disk_bytes":67108864,"pids":100}})");
   auto usage = [&](const std::string& field) {

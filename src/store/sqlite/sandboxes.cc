@@ -65,11 +65,10 @@ Result<SandboxRow> RequestSandbox(WriteContext& context, const Scope& scope,
     return GetSandbox(context.db, scope, id);
   }
   if (!sandbox.session.empty()) {
-    CAISSON_ASSIGN(auto living, FindSandbox(context.db, scope, sandbox.session, sandbox.kind));
-    if (living.has_value()) {
-      return Fail(ErrorCode::kAlreadyExists,
-                  fmt::format("session {} has sandbox {} already", sandbox.session.text(),
-                              living->id.text()));
+    CAISSON_ASSIGN(auto last, LastSandbox(context.db, scope, sandbox.session, sandbox.kind));
+    if (last.has_value() && !IsTerminal(last->status)) {
+      return Fail(ErrorCode::kAlreadyExists, fmt::format("session {} has sandbox {} already",
+                                                         sandbox.session.text(), last->id.text()));
     }
   }
   int64_t uid_base = 0;
@@ -96,12 +95,12 @@ Result<SandboxRow> GetSandbox(Database& db, const Scope& scope, const SandboxId&
   return Read(row);
 }
 
-Result<std::optional<SandboxRow>> FindSandbox(Database& db, const Scope& scope,
+Result<std::optional<SandboxRow>> LastSandbox(Database& db, const Scope& scope,
                                               const SessionId& session, const std::string& kind) {
   CAISSON_TRY(GetSession(db, scope, session));
   Statement row = db.Prepare("SELECT " SANDBOX_COLUMNS
-                             " FROM sandboxes WHERE session = ? AND kind = ? "
-                             "AND status NOT IN ('released', 'failed', 'lost')");
+                             " FROM sandboxes WHERE session = ? AND session <> '' AND kind = ? "
+                             "ORDER BY created_at DESC, id DESC LIMIT 1");
   CAISSON_ASSIGN(bool found, row.Bind(session.text(), kind).Step());
   if (!found) return std::nullopt;
   CAISSON_ASSIGN(SandboxRow sandbox, Read(row));

@@ -157,11 +157,11 @@ class SqliteStore final : public Store {
       return sqlite::GetSandbox(db, s, i);
     });
   }
-  StoreTask<std::optional<SandboxRow>> FindSandbox(Scope scope, SessionId session,
+  StoreTask<std::optional<SandboxRow>> LastSandbox(Scope scope, SessionId session,
                                                    std::string kind) override {
     return Read<std::optional<SandboxRow>>(
         [s = std::move(scope), i = std::move(session), k = std::move(kind)](Database& db) {
-          return sqlite::FindSandbox(db, s, i, k);
+          return sqlite::LastSandbox(db, s, i, k);
         });
   }
   StoreTask<Page<SandboxRow>> ListSandboxes(Scope scope, PageRequest page) override {

@@ -109,7 +109,7 @@ Result<EventPage> ReadEvents(Database& db, const Scope& scope, const EventQuery&
 Result<SandboxRow> RequestSandbox(WriteContext& context, const Scope& scope,
                                   const NewSandbox& sandbox, const Idempotency& idempotency);
 Result<SandboxRow> GetSandbox(Database& db, const Scope& scope, const SandboxId& id);
-Result<std::optional<SandboxRow>> FindSandbox(Database& db, const Scope& scope,
+Result<std::optional<SandboxRow>> LastSandbox(Database& db, const Scope& scope,
                                               const SessionId& session, const std::string& kind);
 Result<Page<SandboxRow>> ListSandboxes(Database& db, const Scope& scope, const PageRequest& page);
 Result<SandboxRow> ChangeSandbox(WriteContext& context, const Scope& scope, const SandboxId& id,
