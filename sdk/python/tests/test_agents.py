@@ -83,6 +83,9 @@ def test_a_run_is_streamed_and_can_be_read_again(client: Client, agent: str) -> 
     rest = list(client.sessions.stream(session.id, after=page.last_seq, until_end_of=run.id))
     assert (page.items + rest)[first - 1 :] == events
     assert list(client.sessions.stream(session.id, after=events[-1].seq, until_end_of=run.id)) == []
+    released = client.sessions.release(session.id)
+    assert released.status == "complete" and released.sandbox and released.sandbox.gone
+    assert client.sessions.release(session.id) == released
     for event in client.sessions.stream(session.id):
         assert event == page.items[0]
         break

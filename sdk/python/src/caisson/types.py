@@ -414,6 +414,15 @@ class Submitted:
 
 
 @dataclass(frozen=True)
+class Released:
+    """What became of a session's sandbox: `complete` (it is gone), `pending` (it is being removed),
+    `busy` (a run, a call or a command is in it) or `absent` (there never was one)."""
+
+    status: str
+    sandbox: SandboxInfo | None = None
+
+
+@dataclass(frozen=True)
 class Event:
     """An entry of a session's log; `docs/api.md` tells the envelope."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from .._calls import agents as _calls
 from .._transport import AsyncTransport
 from ..errors import CaissonError, ConnectionFailedError
-from ..types import RUN_OVER, Definition, Event, EventPage, Page, Run, Session, Submitted
+from ..types import RUN_OVER, Definition, Event, EventPage, Page, Released, Run, Session, Submitted
 from .streams import server_sent_events
 
 _RECONNECTS = 5
@@ -159,6 +159,11 @@ class AsyncSessions:
         self, session_id: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Run]:
         return await self._transport.run(_calls.list_runs(session_id, limit, cursor))
+
+    async def release(self, session_id: str, *, idle_only: bool = True) -> Released:
+        """Ends the session's sandbox, unless it is busy and only an idle one is to be ended. The
+        session stays; its next run gets a new sandbox, without the files of the old one."""
+        return await self._transport.run(_calls.release_session(session_id, idle_only))
 
 
 class AsyncRuns:

@@ -7,9 +7,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .._http import Call, ServerSentEvent, part
-from ..types import Definition, Event, EventPage, Page, Run, Session, Submitted, make
+from .._http import CLOSE_SECONDS, Call, ServerSentEvent, part
+from ..types import (
+    Definition,
+    Event,
+    EventPage,
+    Page,
+    Released,
+    Run,
+    SandboxInfo,
+    Session,
+    Submitted,
+    make,
+)
 from .common import get_call, json_call, one, page, with_key
+
+
+def release_session(session: str, idle_only: bool) -> Call[Released]:
+    def parse(data: Any) -> Released:
+        box = data.get("sandbox")
+        return Released(data["status"], None if box is None else make(SandboxInfo, box))
+
+    path = f"/v1/sessions/{part(session)}/sandboxes:release"
+    call = json_call("POST", path, {"idle_only": idle_only}, parse)
+    return replace(call, read_seconds=CLOSE_SECONDS)
 
 
 def create_definition(kind: str, name: str, fields: Mapping[str, Any]) -> Call[Definition]:

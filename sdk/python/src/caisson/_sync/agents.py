@@ -10,7 +10,7 @@ from typing import Any, Literal
 from .._calls import agents as _calls
 from .._transport import SyncTransport
 from ..errors import CaissonError, ConnectionFailedError
-from ..types import RUN_OVER, Definition, Event, EventPage, Page, Run, Session, Submitted
+from ..types import RUN_OVER, Definition, Event, EventPage, Page, Released, Run, Session, Submitted
 from .streams import server_sent_events
 
 _RECONNECTS = 5
@@ -160,6 +160,11 @@ class Sessions:
         self, session_id: str, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Run]:
         return self._transport.run(_calls.list_runs(session_id, limit, cursor))
+
+    def release(self, session_id: str, *, idle_only: bool = True) -> Released:
+        """Ends the session's sandbox, unless it is busy and only an idle one is to be ended. The
+        session stays; its next run gets a new sandbox, without the files of the old one."""
+        return self._transport.run(_calls.release_session(session_id, idle_only))
 
 
 class Runs:
