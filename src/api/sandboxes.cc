@@ -149,7 +149,7 @@ Task<Result<Reply>> Release(Context& context) {
                                                 Within(context, kDeleteTime)));
   json::object answer{{"status", NameOf(released.status)}};
   if (released.row.has_value()) answer["sandbox"] = ToJson(*released.row);
-  co_return Reply::Json(200, std::move(answer));
+  co_return Reply::Json(200, answer);
 }
 
 constexpr std::string_view kReleaseSchema =
