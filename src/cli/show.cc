@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "cli/api_client.h"
 #include "cli/command.h"
@@ -77,9 +78,11 @@ void PrintItem(const json::object& item, bool as_json) {
     fmt::print("{}\n", json::Serialize(item));
     return;
   }
+  size_t width = 14;
+  for (const auto& member : item) width = std::max(width, member.key().size());
   for (const auto& member : item) {
     std::string name(member.key());
-    fmt::print("{:<14} {}\n", name, Field(item, name.c_str()));
+    fmt::print("{:<{}} {}\n", name, width, Field(item, name.c_str()));
   }
 }
 

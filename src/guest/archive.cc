@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/syscall.h"
 #include "guest/connection.h"
 #include "guest/protocol.h"
+#include "guest/replace.h"
 #include "guest/tar.h"
 #include "guest/text.h"
 
@@ -296,9 +296,7 @@ class Unpacker {
   }
 
   Result<void> MakeFile(int parent, const std::string& name, const TarEntry& entry) {
-    uint8_t random[12] = {};
-    (void)!::getrandom(random, sizeof random, 0);
-    std::string temporary = ".caisson-" + HexEncode(random, sizeof random) + ".tmp";
+    std::string temporary = TemporaryName();
     UniqueFd file(::openat(parent, temporary.c_str(),
                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) return Fail(FileError(errno, "create"));

@@ -21,13 +21,25 @@ namespace {
 constexpr unsigned kRenameNoReplace = 1;  // RENAME_NOREPLACE
 constexpr size_t kMaxAttributeBytes = 64 * 1024;
 
-std::string TemporaryName() {
-  uint8_t random[12] = {};
-  (void)!::getrandom(random, sizeof random, 0);
-  return ".caisson-" + HexEncode(random, sizeof random) + ".tmp";
-}
+constexpr std::string_view kTemporaryStart = ".caisson-";
+constexpr std::string_view kTemporaryEnd = ".tmp";
+constexpr size_t kRandomBytes = 12;
 
 }  // namespace
+
+std::string TemporaryName() {
+  uint8_t random[kRandomBytes] = {};
+  (void)!::getrandom(random, sizeof random, 0);
+  std::string name(kTemporaryStart);
+  name += HexEncode(random, sizeof random);
+  name += kTemporaryEnd;
+  return name;
+}
+
+bool IsTemporaryName(std::string_view name) {
+  return name.size() == kTemporaryStart.size() + 2 * kRandomBytes + kTemporaryEnd.size() &&
+         name.starts_with(kTemporaryStart) && name.ends_with(kTemporaryEnd);
+}
 
 Result<FileReplacement> FileReplacement::Begin(const Paths& paths, const FilePath& path,
                                                const ReplaceOptions& options,

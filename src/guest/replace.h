@@ -17,6 +17,10 @@
 
 namespace caisson::guest {
 
+// A name that nobody else uses, for content that is not whole yet; and whether a name is one.
+std::string TemporaryName();
+bool IsTemporaryName(std::string_view name);
+
 struct ReplaceOptions {
   std::optional<uint32_t> mode;  // default: the existing file's, else 0644
   bool create_only = false;

@@ -17,6 +17,7 @@
 #include "guest/loop.h"
 #include "guest/protocol.h"
 #include "guest/records.h"
+#include "guest/replace.h"
 #include "guest/walk.h"
 
 namespace caisson::guest {
@@ -215,6 +216,7 @@ void Watcher::Scan() {
 
 void Watcher::List(int directory, const std::string& path, bool report) {
   auto on_entry = [&](std::string_view name, unsigned char type) {
+    if (IsTemporaryName(name)) return;
     std::string entry = JoinPath(path, name);
     if (report) Note(entry, ChangeKind::kCreated, type == DT_DIR);
     if (type == DT_DIR) Found(std::move(entry), report);
@@ -266,7 +268,8 @@ void Watcher::Handle(const inotify_event& event, std::string_view name) {
     by_wd_.erase(found);
     return;
   }
-  if (name.empty()) return;  // of the directory itself: the one above tells it
+  if (name.empty()) return;           // of the directory itself: the one above tells it
+  if (IsTemporaryName(name)) return;  // of a write that is under way
   std::string path = JoinPath(directory, name);
   bool is_directory = (event.mask & IN_ISDIR) != 0;
   bool descends = is_directory && call_.recursive;

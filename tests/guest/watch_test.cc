@@ -74,6 +74,7 @@ class Watch {
       for (const auto& change : payload.at("changes").as_array()) {
         std::string path(change.at("path").as_string());
         EXPECT_TRUE(paths.insert(path).second) << path << " is twice in a record";
+        EXPECT_EQ(path.find(".caisson-"), path.npos) << path << " is the guest's own";
         std::string text = std::string(change.at("kind").as_string()) + " " + path;
         if (change.at("directory").as_bool()) text += "/";
         told_.insert(text);
