@@ -277,8 +277,9 @@ Task<Result<void>> Manager::RecoverOne(Scope scope, SandboxRow row, Until until)
       auto client = std::make_shared<GuestClient>(
           std::move(attached->dialer), std::move(attached->token), row.generation, clock_);
       if (co_await client->Hello(until)) {
-        CAISSON_CO_ASSIGN(SandboxSpec spec, SpecFromLedger(row.spec));
-        AddLive(row.id, std::move(client), spec.lifetimes);
+        // One that cannot be read is no reason to end it, nor to stay down: its ttl is in the row.
+        auto spec = SpecFromLedger(row.spec);
+        AddLive(row.id, std::move(client), spec ? spec->lifetimes : Lifetimes());
         co_return Result<void>();
       }
     }
