@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -95,8 +94,6 @@ Result<void> Workers::Start(int64_t deadline_ms, std::vector<int> keep, const Jo
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_NAME, "caisson-work", 0, 0, 0);
-    // Long work waits for short calls and commands, not they for it.
-    ::setpriority(PRIO_PROCESS, 0, 5);
     keep.push_back(pipe.write.get());
     CloseAllBut(std::move(keep));
     if (authority == Authority::kUser && !identity_.BecomeForGood()) ::_exit(1);
