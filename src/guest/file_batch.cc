@@ -63,19 +63,13 @@ class UploadSink : public BodySink {
  public:
   UploadSink(const FileContentContext& context, uint64_t connection_id, PathRoot root, bool parents,
              const BatchLimits& limits, int64_t deadline_ms)
-      : context_(context), root_(root), parents_(parents), limits_(limits) {
-    timer_ = context_.loop.After(
-        std::max<int64_t>(deadline_ms - MonotonicMs(), 1), [this, connection_id] {
-          timer_ = Loop::TimerId();
-          if (Connection* late = context_.server.Find(connection_id)) {
-            late->ReplyError(Error{
-                ErrorCode::kDeadlineExceeded, "the batch did not arrive by its deadline", {}, {}});
-          }
-        });
-  }
+      : context_(context),
+        root_(root),
+        parents_(parents),
+        limits_(limits),
+        deadline_(context, connection_id, deadline_ms) {}
 
   ~UploadSink() override {
-    context_.loop.Cancel(timer_);
     Identity::Scope scope(context_.identity);
     items_.clear();
   }
@@ -206,7 +200,7 @@ class UploadSink : public BodySink {
   std::string text_;  // of a file's record
   std::vector<Item> items_;
   int64_t total_ = 0;
-  Loop::TimerId timer_;
+  const BodyDeadline deadline_;
 };
 
 class DownloadSource : public BodySource {

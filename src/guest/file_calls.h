@@ -25,6 +25,10 @@ class FileCalls {
                                                  const Identity& identity, const Config& config);
   void Install();
 
+  // A POST whose body is a JSON object.
+  using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
+  void PostRoute(std::string_view path, BodyHandler handler);
+
   enum class Effect : uint8_t { kReads, kChanges };
   // Runs `job` in a worker and replies with what it gives. Past its deadline a reading one fails
   // alone; a changing one marks the sandbox unclean.
@@ -44,9 +48,6 @@ class FileCalls {
         workers_(loop, children, identity),
         archives_(loop, server, workers_, paths_),
         watches_(loop, server, workers_, paths_) {}
-
-  using BodyHandler = std::function<void(Connection& connection, Fields& fields)>;
-  void PostRoute(std::string_view path, BodyHandler handler);
 
   // Runs `job` here, under the command user's file-system identity.
   void RunHere(Connection& connection, Effect effect, const std::string& path,

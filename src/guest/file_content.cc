@@ -140,15 +140,10 @@ class PutSink : public BodySink {
         connection_id_(connection_id),
         path_(std::move(path)),
         replacement_(std::move(replacement)),
-        alive_(std::make_unique<Handle>(this)) {
-    timer_ = context_.loop.After(std::max<int64_t>(deadline_ms - MonotonicMs(), 1), [this] {
-      timer_ = Loop::TimerId();
-      if (Connection* late = Find()) late->ReplyError(DeadlineError(), path_);
-    });
-  }
+        alive_(std::make_unique<Handle>(this)),
+        deadline_(context, connection_id, deadline_ms, path_) {}
 
   ~PutSink() override {
-    context_.loop.Cancel(timer_);
     alive_->sink = nullptr;
     if (hashing_) (void)alive_.release();  // the hasher's answer frees it
     Identity::Scope scope(context_.identity);
@@ -228,10 +223,21 @@ class PutSink : public BodySink {
   bool hashing_ = false;
   bool checked_ = false;
   bool body_over_ = false;
-  Loop::TimerId timer_;
+  const BodyDeadline deadline_;
 };
 
 }  // namespace
+
+BodyDeadline::BodyDeadline(const FileContentContext& context, uint64_t connection_id,
+                           int64_t deadline_ms, std::optional<std::string> path)
+    : loop_(context.loop) {
+  timer_ = loop_.After(std::max<int64_t>(deadline_ms - MonotonicMs(), 1),
+                       [this, connection_id, path = std::move(path), &server = context.server] {
+                         timer_ = Loop::TimerId();
+                         if (Connection* late = server.Find(connection_id))
+                           late->ReplyError(DeadlineError(), path);
+                       });
+}
 
 Result<ByteRange> ParseRange(std::string_view header, uint64_t size) {
   auto bad = [](const char* message) { return Fail(ErrorCode::kRangeNotSatisfiable, message); };

@@ -19,6 +19,21 @@ struct FileContentContext {
   const Config& config;
 };
 
+// Replies `deadline_exceeded` when a call's body has not arrived by then; gone with the sink that
+// takes the body.
+class BodyDeadline {
+ public:
+  BodyDeadline(const FileContentContext& context, uint64_t connection_id, int64_t deadline_ms,
+               std::optional<std::string> path = std::nullopt);
+  ~BodyDeadline() { loop_.Cancel(timer_); }
+  BodyDeadline(const BodyDeadline&) = delete;
+  BodyDeadline& operator=(const BodyDeadline&) = delete;
+
+ private:
+  Loop& loop_;
+  Loop::TimerId timer_;
+};
+
 void GetFileContent(const FileContentContext& context, Connection& connection);
 void PutFileContent(const FileContentContext& context, Connection& connection);
 

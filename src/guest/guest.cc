@@ -79,7 +79,7 @@ class Guest {
     execs_.Install();
     CAISSON_ASSIGN(files_, FileCalls::Open(loop_, server_, children_, identity_, config_));
     files_->Install();
-    search_.emplace(server_, *files_);
+    search_.emplace(*files_);
     search_->Install();
     CAISSON_ASSIGN(sets_, SetCalls::Open(files_->Context(), *files_));
     InstallLife();

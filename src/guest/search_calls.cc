@@ -23,22 +23,11 @@ Result<int64_t> StopTime(const Connection& connection) {
 }  // namespace
 
 void SearchCalls::Install() {
-  auto route = [this](std::string_view path,
-                      void (SearchCalls::*handler)(Connection&, const Json&)) {
-    server_.Route("POST", path, [this, handler](Connection& connection, std::string_view) {
-      connection.TakeWhole(kMaxJsonBytes, [this, handler](Connection& same, std::string body) {
-        auto json = Json::Parse(body);
-        if (!json) return same.ReplyError(json.error());
-        (this->*handler)(same, *json);
-      });
-    });
-  };
-  route(kPathGlob, &SearchCalls::Glob);
-  route(kPathGrep, &SearchCalls::Grep);
+  files_.PostRoute(kPathGlob, [this](Connection& c, Fields& fields) { Glob(c, fields); });
+  files_.PostRoute(kPathGrep, [this](Connection& c, Fields& fields) { Grep(c, fields); });
 }
 
-void SearchCalls::Glob(Connection& connection, const Json& body) {
-  Fields fields(body);
+void SearchCalls::Glob(Connection& connection, Fields& fields) {
   auto path = PathFromFields(fields, "path");
   if (!path) return connection.ReplyError(path.error());
   GlobCall call;
@@ -59,8 +48,7 @@ void SearchCalls::Glob(Connection& connection, const Json& body) {
                      [this, call] { return GlobSearch(files_.paths(), call); });
 }
 
-void SearchCalls::Grep(Connection& connection, const Json& body) {
-  Fields fields(body);
+void SearchCalls::Grep(Connection& connection, Fields& fields) {
   auto path = PathFromFields(fields, "path");
   if (!path) return connection.ReplyError(path.error());
   GrepCall call;

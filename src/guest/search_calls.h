@@ -2,20 +2,18 @@
 #pragma once
 
 #include "guest/file_calls.h"
-#include "guest/server.h"
 
 namespace caisson::guest {
 
 class SearchCalls {
  public:
-  SearchCalls(Server& server, FileCalls& files) : server_(server), files_(files) {}
+  explicit SearchCalls(FileCalls& files) : files_(files) {}
   void Install();
 
  private:
-  void Glob(Connection& connection, const Json& body);
-  void Grep(Connection& connection, const Json& body);
+  void Glob(Connection& connection, Fields& fields);
+  void Grep(Connection& connection, Fields& fields);
 
-  Server& server_;
   FileCalls& files_;
 };
 

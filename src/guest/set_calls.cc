@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -23,23 +22,12 @@ class BlobSink : public BodySink {
  public:
   BlobSink(const FileContentContext& context, uint64_t connection_id, UniqueFd file,
            std::string beside, std::string blob, std::string sha256, int64_t deadline_ms)
-      : loop_(context.loop),
-        file_(std::move(file)),
+      : file_(std::move(file)),
         beside_(std::move(beside)),
         blob_(std::move(blob)),
-        sha256_(std::move(sha256)) {
-    timer_ = loop_.After(
-        std::max<int64_t>(deadline_ms - MonotonicMs(), 1),
-        [this, connection_id, &server = context.server] {
-          timer_ = Loop::TimerId();
-          Connection* late = server.Find(connection_id);
-          if (late == nullptr) return;
-          late->ReplyError(Error{
-              ErrorCode::kDeadlineExceeded, "the content did not arrive by its deadline", {}, {}});
-        });
-  }
+        sha256_(std::move(sha256)),
+        deadline_(context, connection_id, deadline_ms) {}
   ~BlobSink() override {
-    loop_.Cancel(timer_);
     if (!beside_.empty()) (void)::unlink(beside_.c_str());
   }
 
@@ -66,14 +54,13 @@ class BlobSink : public BodySink {
   }
 
  private:
-  Loop& loop_;
   UniqueFd file_;
   std::string beside_;
   const std::string blob_;
   const std::string sha256_;
   Sha256 hash_;
   int64_t size_ = 0;
-  Loop::TimerId timer_;
+  const BodyDeadline deadline_;
 };
 
 }  // namespace
@@ -94,13 +81,7 @@ void SetCalls::Install() {
   Server& server = context_.server;
   server.Route("GET", kPathSets, [this](Connection& c, std::string_view) { Describe(c); });
   server.Route("PUT", kPathSetBlob, [this](Connection& c, std::string_view) { PutBlob(c); });
-  server.Route("POST", kPathSetApply, [this](Connection& connection, std::string_view) {
-    connection.TakeWhole(kMaxJsonBytes, [this](Connection& same, std::string body) {
-      auto json = Json::Parse(body);
-      if (!json) return same.ReplyError(json.error());
-      Apply(same, *json);
-    });
-  });
+  files_.PostRoute(kPathSetApply, [this](Connection& c, Fields& fields) { Apply(c, fields); });
 }
 
 const SetPlace* SetCalls::Find(Connection& connection, const std::string& path) const {
@@ -141,8 +122,7 @@ void SetCalls::PutBlob(Connection& connection) {
                                                    *deadline));
 }
 
-void SetCalls::Apply(Connection& connection, const Json& body) {
-  Fields fields(body);
+void SetCalls::Apply(Connection& connection, Fields& fields) {
   std::string path = fields.Required("path");
   const Json* list = fields.Member("files", Json::Type::kArray);
   if (list == nullptr) fields.Complain("`files` must be an array");

@@ -20,7 +20,7 @@ class SetCalls {
   const SetPlace* Find(Connection& connection, const std::string& path) const;
   void Describe(Connection& connection);
   void PutBlob(Connection& connection);
-  void Apply(Connection& connection, const Json& body);
+  void Apply(Connection& connection, Fields& fields);
 
   const FileContentContext context_;
   FileCalls& files_;

@@ -1,13 +1,12 @@
 #include "guest/sets.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "guest/protocol.h"
 #include "guest/sha256.h"
 #include "guest/text.h"
+#include "guest/walk.h"
 
 namespace caisson::guest {
 namespace {
@@ -44,13 +44,15 @@ Result<void> Made(int result, const char* what) {
 
 // The names in a directory of the store.
 Result<std::vector<std::string>> NamesIn(const std::string& directory) {
-  std::unique_ptr<DIR, int (*)(DIR*)> list(::opendir(directory.c_str()), &::closedir);
-  if (!list) return Fail(FileError(errno, "list"));
+  CAISSON_ASSIGN(UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
   std::vector<std::string> names;
-  while (dirent* entry = ::readdir(list.get())) {
-    std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
+  std::string buffer;
+  long got = 0;
+  do {
+    got = ReadEntries(fd.get(), buffer,
+                      [&](std::string_view name, unsigned char) { names.emplace_back(name); });
+  } while (got > 0);
+  if (got < 0) return Fail(FileError(errno, "list"));
   return names;
 }
 
@@ -125,7 +127,9 @@ Result<void> Clean(const Paths& paths, const SetPlace& set, const SetFiles& file
   for (const auto& [path, file] : files) used.insert(file.sha256);
   CAISSON_ASSIGN(std::vector<std::string> blobs, NamesIn(In(set, "blobs")));
   for (const std::string& name : blobs) {
-    if (used.find(name) == used.end()) (void)::unlink(BlobPath(set, name).c_str());
+    // One that is on its way has another name.
+    bool unused = IsSha256(name) && used.find(name) == used.end();
+    if (unused) (void)::unlink(BlobPath(set, name).c_str());
   }
   return {};
 }
@@ -197,6 +201,11 @@ FileResult DescribeSet(const SetPlace& set) {
 }
 
 FileResult ApplySet(const Paths& paths, const SetPlace& set, const SetFiles& files) {
+  // One at a time; it ends with this process, however that ends.
+  CAISSON_ASSIGN(UniqueFd turn, OpenFile(set.store, O_RDONLY | O_DIRECTORY));
+  while (::flock(turn.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return Fail(FileError(errno, "lock"));
+  }
   std::set<std::string> missing;
   for (const auto& [path, file] : files) {
     if (::access(BlobPath(set, file.sha256).c_str(), F_OK) != 0) missing.insert(file.sha256);

@@ -34,8 +34,8 @@ std::string BlobPath(const SetPlace& set, std::string_view sha256);
 
 // Makes an empty set of an empty store.
 Result<void> OpenSet(const SetPlace& set);
-// Both reply with the JSON of section 6 and run with the guest's own authority; an apply may be
-// cut off anywhere and repeated.
+// Both reply with the JSON of section 6 and run with the guest's own authority. An apply waits for
+// another one of the set, and may be cut off anywhere and repeated: in a process of its own.
 FileResult DescribeSet(const SetPlace& set);
 FileResult ApplySet(const Paths& paths, const SetPlace& set, const SetFiles& files);
 
