@@ -55,6 +55,19 @@ class RequestBody final : public http::BodySource {
   std::string piece_;
 };
 
+// Empty for a keep-alive.
+std::string_view WatchEvent(guest::RecordType type) {
+  constexpr std::pair<guest::RecordType, std::string_view> kEvents[] = {
+      {guest::RecordType::kWatching, "watching"},
+      {guest::RecordType::kChanges, "changes"},
+      {guest::RecordType::kWatchOverflow, "overflow"},
+      {guest::RecordType::kWatchEnd, "end"}};
+  for (const auto& [record, event] : kEvents) {
+    if (record == type) return event;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<sandbox::Manager*> Sandboxes(Context& context) {
@@ -132,23 +145,10 @@ Task<Result<Reply>> PassWatch(Context& context, Parameters parameters) {
   for (;;) {
     CAISSON_CO_ASSIGN(auto record, co_await stream.Next(WhileGuestLives(context)));
     if (!record.has_value()) break;
-    std::string_view event;
-    switch (record->type) {
-      case guest::RecordType::kWatching:
-        event = "watching";
-        break;
-      case guest::RecordType::kChanges:
-        event = "changes";
-        break;
-      case guest::RecordType::kWatchOverflow:
-        event = "overflow";
-        break;
-      case guest::RecordType::kWatchEnd:
-        event = "end";
-        break;
-      default:
-        CAISSON_CO_TRY(co_await context.response.Write(": keep-alive\n\n"));
-        continue;
+    std::string_view event = WatchEvent(record->type);
+    if (event.empty()) {
+      CAISSON_CO_TRY(co_await context.response.Write(": keep-alive\n\n"));
+      continue;
     }
     // A payload is JSON on one line.
     CAISSON_CO_TRY(co_await context.response.Write(

@@ -88,11 +88,10 @@ Task<Result<Reply>> ShowUsage(Context& context) {
   CAISSON_CO_ASSIGN(sandbox::Manager * sandboxes, Sandboxes(context));
   CAISSON_CO_ASSIGN(SandboxId id, SandboxId::Parse(context.Param("id")));
   CAISSON_CO_ASSIGN(store::SandboxRow row,
-                    co_await context.services.store.GetSandbox(context.scope, id));
+                    co_await context.services.store.GetSandbox(context.scope, std::move(id)));
   CAISSON_CO_ASSIGN(sandbox::SandboxSpec spec, sandbox::SpecFromLedger(row.spec));
-  CAISSON_CO_ASSIGN(sandbox::Usage usage,
-                    co_await sandboxes->MeasureUsage(context.scope, std::move(id),
-                                                     Within(context, kGuestCallTime)));
+  CAISSON_CO_ASSIGN(sandbox::Usage usage, co_await sandboxes->MeasureUsage(
+                                              std::move(row), Within(context, kGuestCallTime)));
   auto number = [](const std::optional<uint64_t>& value) {
     return value.has_value() ? json::value(*value) : json::value();
   };

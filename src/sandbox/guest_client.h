@@ -129,6 +129,7 @@ class GuestClient {
   // No command of this client runs longer: one without a timeout gets this one, a longer one is
   // refused (kInvalidArgument).
   void LimitCommands(Millis longest) { longest_command_ = longest; }
+  std::optional<Millis> longest_command() const { return longest_command_; }
 
   // A connection to the guest stands: a sign of life that costs no call. kUnavailable,
   // kConnectionLost when nobody listens any more.

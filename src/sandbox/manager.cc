@@ -26,6 +26,15 @@ events::NewEvent LifecycleEvent(const SandboxId& id, std::string_view backend,
   return {events::EventType::kSandbox, json::Serialize(payload)};
 }
 
+Error NotUsable(const SandboxRow& row) {
+  bool ends = row.status == SandboxStatus::kReady;  // and the row will say so
+  std::string_view is = ends ? "ending" : NameOf(row.status);
+  return Error{IsTerminal(row.status) ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
+               fmt::format("sandbox {} is {}", row.id.text(), is),
+               {},
+               {}};
+}
+
 }  // namespace
 
 Manager::Manager(net::Loop& loop, store::Store& store, Backend& backend,
@@ -180,19 +189,11 @@ Task<Result<std::shared_ptr<GuestClient>>> Manager::Open(Scope scope, SandboxId 
                    fmt::format("sandbox {} is gone, and its files with it", id.text()),
                    alive.error().ToString());
   }
-  bool over = IsTerminal(row.status);
-  bool ends = row.status == SandboxStatus::kReady;  // and the row will say so
-  co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
-                 fmt::format("sandbox {} is {}", id.text(), ends ? "ending" : NameOf(row.status)));
+  co_return Fail(NotUsable(row));
 }
 
-Task<Result<Usage>> Manager::MeasureUsage(Scope scope, SandboxId id, Until until) {
-  CAISSON_CO_ASSIGN(SandboxRow row, co_await store_.GetSandbox(std::move(scope), std::move(id)));
-  if (row.status != SandboxStatus::kReady) {
-    bool over = IsTerminal(row.status);
-    co_return Fail(over ? ErrorCode::kSandboxLost : ErrorCode::kSandboxNotReady,
-                   fmt::format("sandbox {} is {}", row.id.text(), NameOf(row.status)));
-  }
+Task<Result<Usage>> Manager::MeasureUsage(SandboxRow row, Until until) {
+  if (row.status != SandboxStatus::kReady) co_return Fail(NotUsable(row));
   co_return co_await backend_.MeasureUsage(RefOf(row), std::move(until));
 }
 
@@ -262,12 +263,15 @@ Task<Result<void>> Manager::RemoveOrphans(std::vector<InstanceRef> instances,
                                           Until until) {
   std::set<std::string_view> known;
   for (const store::Store::Owned& one : owned) known.insert(one.sandbox.id.text());
+  Result<void> result;
   for (InstanceRef& ref : instances) {
     if (known.contains(ref.id.text())) continue;
-    CAISSON_CO_ASSIGN(Termination end, co_await backend_.Terminate(std::move(ref), until));
-    if (end.complete()) metrics_.SandboxEnded(backend_.name(), "orphan");
+    // One that cannot be removed does not keep the others.
+    auto end = co_await backend_.Terminate(std::move(ref), until);
+    if (end && end->complete()) metrics_.SandboxEnded(backend_.name(), "orphan");
+    if (!end && result) result = Fail(std::move(end.error()));
   }
-  co_return Result<void>();
+  co_return result;
 }
 
 Task<Result<void>> Manager::RecoverOne(Scope scope, SandboxRow row, Until until) {
@@ -343,7 +347,11 @@ Task<Result<bool>> Manager::InUse(SandboxId id, Until until) {
   if (found == live_.end()) co_return false;
   if (found->second.client.use_count() > 1) co_return true;
   std::shared_ptr<GuestClient> client = found->second.client;
-  co_return co_await client->Busy(std::move(until));
+  auto busy = co_await client->Busy(std::move(until));
+  if (busy) co_return busy;
+  ErrorCode code = busy.error().code;
+  bool is_gone = code == ErrorCode::kUnavailable || code == ErrorCode::kConnectionLost;
+  co_return is_gone ? Result<bool>(false) : std::move(busy);  // nobody is in what is not there
 }
 
 // Nothing may be awaited between this answer and the end: a call could come in.
@@ -356,7 +364,7 @@ Task<bool> Manager::IsIdle(SandboxId id) {
   if (!used) {
     Until patience(Deadline::After(clock_, kSignOfLife), tasks_.stop());
     auto in_use = co_await InUse(id, std::move(patience));
-    if (!in_use) co_return false;  // whoever uses it next finds out why
+    if (!in_use) co_return false;  // asked again in the next round
     used = *in_use;
     found = live_.find(id.text());
     if (found == live_.end()) co_return false;

@@ -62,8 +62,8 @@ class Manager {
   // first: one that is gone is recorded as lost and told as kSandboxLost, never replaced silently.
   // kSandboxNotReady in the other states.
   Task<Result<std::shared_ptr<GuestClient>>> Open(Scope scope, SandboxId id, Until until);
-  // What it uses now; no activity. kSandboxNotReady where it is not ready.
-  Task<Result<Usage>> MeasureUsage(Scope scope, SandboxId id, Until until);
+  // What it uses now; no activity. kSandboxNotReady, kSandboxLost where it is not ready.
+  Task<Result<Usage>> MeasureUsage(store::SandboxRow row, Until until);
   enum class ReleaseStatus : uint8_t {
     kComplete,  // it is gone; the row is the receipt, again and again
     kPending,   // it is being removed: tried again until it is gone
@@ -77,8 +77,8 @@ class Manager {
   // Ends the session's sandbox; the session and its history stay, and its next run gets a new one.
   Task<Result<Released>> Release(Scope scope, SessionId session, bool idle_only, Until until);
   // Ends it. The row is the receipt; kTerminationUnconfirmed when not all is gone yet: it is tried
-  // again until it is. `generation` must be the row's, if given, unless
-  // that is being ended or over.
+  // again until it is. `generation` must be the row's, if given, unless that is being ended or
+  // over.
   Task<Result<store::SandboxRow>> Delete(Scope scope, SandboxId id,
                                          std::optional<uint64_t> generation, Until until);
 
@@ -119,7 +119,7 @@ class Manager {
     Millis idle;
     MonoTime active_at;
   };
-  // Whether a call or a command is in it.
+  // Whether a call or a command is in it; not, when its guest is not there any more.
   Task<Result<bool>> InUse(SandboxId id, Until until);
   Task<bool> IsIdle(SandboxId id);
   void AddLive(const SandboxId& id, std::shared_ptr<GuestClient> client,

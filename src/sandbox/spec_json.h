@@ -15,8 +15,8 @@ namespace caisson::sandbox {
 // told by `reader`'s Finish, by field; an unknown profile or name of a table is an error here.
 Result<SandboxSpec> ReadSpec(json::ObjectReader& reader);
 
-// Everything but `env`, which may hold secrets; with every default written out. A spec that is read
-// from it is the same but for that.
+// What ReadSpec reads but for `env`, which may hold secrets, with every default written out; and
+// the backend, which no caller chooses yet.
 json::object SpecToJson(const SandboxSpec& spec);
 // From the ledger, also by an earlier version: what it did not write is the default.
 Result<SandboxSpec> SpecFromLedger(std::string_view text);

@@ -148,6 +148,18 @@ TEST_F(ToolsTest, WhatExecuteLeavesOutCanBeRead) {
             "careful\n[bytes 0 to 8 of 8]");
 }
 
+TEST_F(ToolsTest, ASandboxMayBoundCommandsBelowWhatIsUsual) {
+  Server::Answer made =
+      server_->Call("POST", "/v1/sandboxes",
+                    fmt::format(R"({{"session_id":"{}","max_exec_ms":2000}})", session()));
+  ASSERT_EQ(made.status, 201) << made.body;
+  EXPECT_NE(Execute("echo works").find("works\n[exit code 0]"), std::string::npos);
+  EXPECT_NE(Execute("sleep 300").find("[no exit code: timeout"), std::string::npos);
+  // What the model asks for itself is refused by name.
+  json::object over = Use("execute", {{"command", "true"}, {"timeout", 60}});
+  EXPECT_NE(over["output"].as_string().find("max_exec_ms is 2000"), std::string::npos);
+}
+
 TEST_F(ToolsTest, WhatIsShownWholeNeedsNoMore) {
   EXPECT_EQ(Execute("echo out"), "out\n[exit code 0]");
   EXPECT_EQ(Execute("head -c 65536 /dev/zero | tr '\\0' x").find("left out"), std::string::npos);

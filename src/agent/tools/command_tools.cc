@@ -62,7 +62,10 @@ Task<Result<ToolOutcome>> SandboxTools::Execute(Guest guest, json::object argume
   request.command = reader.RequiredString("command");
   auto timeout = reader.Int("timeout", 1, limits_.max_timeout.count() / 1000);
   if (auto wrong = Checked(reader); !wrong) co_return ToOutcome(wrong.error());
-  request.timeout = timeout.has_value() ? Millis(*timeout * 1000) : limits_.default_timeout;
+  // What the model has not asked for must not be refused.
+  Millis usual =
+      std::min(limits_.default_timeout, guest->longest_command().value_or(limits_.default_timeout));
+  request.timeout = timeout.has_value() ? Millis(*timeout * 1000) : usual;
   request.head_bytes = limits_.output_head_bytes;
   request.tail_bytes = limits_.output_tail_bytes;
   request.keep_bytes = limits_.output_kept_bytes;
